@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -74,7 +75,8 @@ type Config struct {
 	Program  string     // Python code, which must begin with Prelude
 	Settings *value.Map // settings that the program reads with receive_settings
 	Env      []string   // environment of the process
-	// StartTimeout bounds the time until the parent reports that it is ready.
+	// StartTimeout bounds the time until the parent reports that it is ready. One that still computes then,
+	// because others use the processors, gets up to ten times as long.
 	StartTimeout time.Duration
 	Nice         int // how much less than this process the parent and its workers count for the scheduler
 	// Name is the purpose of the parent in log records, such as "renderer".
@@ -232,23 +234,59 @@ func (p *Parent) waitForEnd(log *os.File, cfg Config) {
 // errNotReady means that a parent did not report in time that it is ready.
 var errNotReady = errors.New("it did not become ready")
 
-// awaitReady waits for the parent's first message, by which the parent reports that it is ready.
+// awaitReady waits for the parent's first message, by which the parent reports that it is ready. A start that
+// makes progress is slow and has not failed: see stillStarts.
 func (p *Parent) awaitReady(ctx context.Context, timeout time.Duration) error {
-	_ = p.control.SetReadDeadline(time.Now().Add(timeout))
 	defer context.AfterFunc(ctx, func() { _ = p.control.SetReadDeadline(time.Unix(1, 0)) })()
 
-	m, err := p.Receive()
-	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case err != nil:
-		return fmt.Errorf("%w: %w", errNotReady, err)
-	case m.Op != "ready":
-		return errors.New(m.Error)
-	}
+	began := time.Now()
+	var used time.Duration
+	for {
+		_ = p.control.SetReadDeadline(time.Now().Add(timeout))
+		if ctx.Err() != nil { // the deadline above may have replaced that of AfterFunc
+			return ctx.Err()
+		}
 
-	p.Salt = m.Salt
-	return p.control.SetReadDeadline(time.Time{})
+		m, err := p.Receive()
+		before := used
+		used = processorTime(p.PID())
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, os.ErrDeadlineExceeded) && stillStarts(before, used, time.Since(began), timeout):
+			continue
+		case err != nil:
+			return fmt.Errorf("%w: %w", errNotReady, err)
+		case m.Op != "ready":
+			return errors.New(m.Error)
+		}
+
+		p.Salt = m.Salt
+		return p.control.SetReadDeadline(time.Time{})
+	}
+}
+
+// stillStarts reports whether a process that is not ready goes on with its start: on a machine with more work
+// than processors it computes little in each timeout, but it computes. One that waits for something does
+// not, and one in an endless loop has used more than a start takes. before and used are the processor times
+// of the process when timeout began and when it ended.
+func stillStarts(before, used, passed, timeout time.Duration) bool {
+	const (
+		longest  = 10   // times timeout, for a start that goes on
+		progress = 1000 // a start that goes on computes this fraction of timeout
+	)
+	return used-before >= timeout/progress && used < timeout/2 && passed < longest*timeout
+}
+
+// processorTime returns how long a process has computed, or 0 if that is not known.
+func processorTime(pid int) time.Duration {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/schedstat", pid)) // of its first thread, which does the start
+	if err != nil {
+		return 0
+	}
+	ran, _, _ := strings.Cut(string(text), " ")
+	ns, _ := strconv.ParseInt(ran, 10, 64) // without a number it is not known
+	return time.Duration(ns)
 }
 
 // Receive returns the parent's next message. Only one goroutine may call it. It returns an error

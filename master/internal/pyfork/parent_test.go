@@ -199,6 +199,57 @@ func TestStartThatFails(t *testing.T) {
 	}
 }
 
+// TestSlowStart: a process that computes a little in each timeout becomes ready; one that waits, and one that
+// computes without end, are cut.
+func TestSlowStart(t *testing.T) {
+	t.Parallel()
+	const timeout = 500 * time.Millisecond
+	cfg := config(t, `
+import time
+until = time.monotonic() + 2.5
+while time.monotonic() < until:
+    sum(range(50000))
+    time.sleep(0.2)
+`+ready+"receive = control.recv(1)\n")
+	cfg.StartTimeout = timeout
+	if p := start(t, cfg); p.Salt != "3008.3" {
+		t.Errorf("Salt %q", p.Salt)
+	}
+
+	for name, program := range map[string]string{"waits": "signal.pause()\n", "computes": "while True: pass\n"} {
+		cfg := config(t, program)
+		cfg.StartTimeout = timeout
+		p, err := Start(t.Context(), cfg)
+		if err == nil {
+			p.Stop(0)
+		}
+		if !errors.Is(err, ErrCut) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestStillStarts: the bounds of a slow start.
+func TestStillStarts(t *testing.T) {
+	for name, tt := range map[string]struct {
+		before, used, passed time.Duration
+		want                 bool
+	}{
+		"starved":        {0, 600 * time.Millisecond, time.Minute, true},
+		"starved, later": {2 * time.Second, 2100 * time.Millisecond, 5 * time.Minute, true},
+		"waits":          {time.Second, time.Second, time.Minute, false},
+		"hardly moves":   {time.Second, time.Second + time.Millisecond, time.Minute, false},
+		"loop":           {0, 55 * time.Second, time.Minute, false},
+		"slow loop":      {29 * time.Second, 31 * time.Second, 5 * time.Minute, false},
+		"too long":       {2 * time.Second, 3 * time.Second, 10 * time.Minute, false},
+		"unknown":        {0, 0, time.Minute, false},
+	} {
+		if got := stillStarts(tt.before, tt.used, tt.passed, time.Minute); got != tt.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 // TestStartIsCancelled: nobody waits for a Python that is not wanted any more.
 // TestStartOfNoProgram: what the kernel cannot run is said to be so at once. It was taken for a program that may start
 // later, and tried again for ever.

@@ -41,12 +41,12 @@ type Config struct {
 	MaxWorkers        int           // 0: number of CPUs, at least 2
 	WorkerIdle        time.Duration // time without work after which a worker stops; 0: 30 s
 	IdleStop          time.Duration // time without work after which the nursery stops; 0: 5 min
-	StartTimeout      time.Duration // time for the nursery's start; 0: 60 s
+	StartTimeout      time.Duration // time for the nursery's start, see pyfork.Config; 0: 60 s
 	RequestTimeout    time.Duration // time for one request; 0: 60 s
 	MemoryLimit       int64         // address space of a worker in bytes; 0: 2 GiB
 	SessionsPerWorker int           // sessions after which a worker is replaced; 0: 1000
 	MaxMessage        int           // bytes of one request or reply; 0: 64 MiB
-	RetryStart        time.Duration // time after a failed start in which further starts fail at once; 0: 30 s
+	RetryStart        time.Duration // time from the begin of a failed start in which further starts fail at once; 0: 30 s
 	Fresh             bool          // render each template as with Template.Fresh; tests compare with it
 	Nice              int           // how much less than this process the processes count for the scheduler, 0 to 19
 	// Confined means that workers render by Session.Confined only, and cannot start programs, open

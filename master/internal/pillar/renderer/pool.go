@@ -30,7 +30,7 @@ type Pool struct {
 	idle       []*worker // idle workers, the most recently used one last
 	lastWorker int64
 	failed     error
-	failedAt   time.Time
+	failedAt   time.Time // when the failed start began
 	closed     bool
 	stats      Stats
 	library    string // Library's result for the nursery that was started last
@@ -316,6 +316,7 @@ func (p *Pool) running(ctx context.Context) (*nursery, error) {
 func (p *Pool) startShared(s *start) {
 	defer p.users.Done()
 	defer close(s.done)
+	began := time.Now()
 	n, err := p.startAny(p.ctx)
 
 	p.mu.Lock()
@@ -326,7 +327,7 @@ func (p *Pool) startShared(s *start) {
 		s.err = errClosed
 	case err != nil:
 		s.err = err
-		p.failed, p.failedAt = err, time.Now()
+		p.failed, p.failedAt = err, began
 		p.cfg.Log.Error("cannot start the renderers; templates and ext_pillar do not work until it is solved",
 			"error", err)
 	default:

@@ -576,3 +576,26 @@ func BenchmarkSession(b *testing.B) {
 		s.Close()
 	}
 }
+
+// TestStartAfterSlowStart: a start that took longer than RetryStart, and failed, holds up no other start.
+func TestStartAfterSlowStart(t *testing.T) {
+	dir := t.TempDir()
+	mark, program := filepath.Join(dir, "once"), filepath.Join(dir, "python")
+	script := fmt.Sprintf("#!/bin/sh\n[ -e %[1]s ] && exec %[2]s \"$@\"\n: > %[1]s\nsleep 2\nkill -9 $$\n", mark, python(t))
+	if err := os.WriteFile(program, []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+
+	p, _ := pool(t, nil, func(c *Config) {
+		c.Python = []string{program}
+		c.RetryStart = time.Second
+	})
+	if _, err := p.Session(t.Context(), Minion{ID: "m"}); !Unable(err) {
+		t.Fatalf("the first start: %v", err)
+	}
+	s, err := p.Session(t.Context(), Minion{ID: "m"})
+	if err != nil {
+		t.Fatalf("right after it: %v", err)
+	}
+	s.Close()
+}
