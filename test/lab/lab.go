@@ -112,7 +112,8 @@ func Limit(d time.Duration) time.Duration {
 func Eventually(t testing.TB, limit time.Duration, what string, check func() error) {
 	t.Helper()
 	limit = Limit(limit)
-	end := time.Now().Add(limit)
+	start := time.Now()
+	end := start.Add(limit)
 	for {
 		began := time.Now()
 		err := check()
@@ -122,7 +123,10 @@ func Eventually(t testing.TB, limit time.Duration, what string, check func() err
 		if time.Now().After(end) {
 			t.Fatalf("%s: not within %s: %v", what, limit, err)
 		}
-		time.Sleep(min(max(100*time.Millisecond, time.Since(began)), 300*time.Millisecond)) // a check starts programs
+
+		// A check starts programs, so what takes long is asked about less often.
+		pause := max(100*time.Millisecond, time.Since(began), time.Since(start)/10)
+		time.Sleep(min(pause, 300*time.Millisecond))
 	}
 }
 
