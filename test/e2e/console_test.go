@@ -238,7 +238,7 @@ func TestConsole(t *testing.T) {
 	text = alice.ended(t, alice.runs(t, "*", "test.arg", "a\n1\nk=[1, '<script>alert(3)</script>']"))
 	has("arguments", text, "&lt;script&gt;alert(3)", "Run again")
 	text = alice.ended(t, alice.runs(t, "*", "state.apply", "broken"))
-	has("state", text, `class="state failed" open`, "1 failed, 0 would change, 1 succeeded (1 changed)",
+	has("state", text, `class="state failed" open`, "2 states: 1 failed, 1 changed",
 		"&lt;script&gt;alert(1)", "&#43;welcome &lt;b&gt;here", "-old")
 
 	if bad, good := strings.Index(text, "cmd.run"), strings.Index(text, "file.managed"); bad < 0 || good < bad {
@@ -293,8 +293,8 @@ func TestConsole(t *testing.T) {
 	}
 
 	_, text, _ = alice.send(t, "GET", "/console/audit", nil)
-	has("audit", text, "key.accept", "web&lt;b&gt;1", "state.apply", "127.0.0.1 via salt-api",
-		"bob (sharedsecret)", "refused")
+	has("audit", text, "key.accept", "web&lt;b&gt;1", "state.apply", "127.0.0.1", "through the API",
+		"bob", "sharedsecret, with a token", "refused")
 	if code, _, _ := bob.send(t, "GET", "/console/audit", nil); code != 401 {
 		t.Errorf("bob and the audit record: %d", code)
 	}
