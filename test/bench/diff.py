@@ -117,7 +117,9 @@ def main():
     try:
         m.start()
         m.run("signin", "-n", o.minions, "-timeout", "300s")
-        m.run("pillar", "-n", o.minions, "-k", 1, "-expect", "service3", "-tries", 3, "-req-timeout", "60s", "-timeout", "500s")  # the master learns their grains
+        r = m.run("pillar", "-n", o.minions, "-k", 1, "-expect", "service3", "-tries", 3, "-req-timeout", "60s", "-timeout", "500s")
+        if r["failed"]:  # the master has no grains of these
+            raise RuntimeError("%d minions have no pillar: %s" % (r["failed"], r.get("errors")))
         for name, call in works.items():
             say(name + " alone", shown([call() for _ in range(3)]))
         for kind, flags in (("test.ping", ping), ("state.apply", apply)):
