@@ -120,11 +120,7 @@ func (c *Local) passToArchive(r *record) error {
 
 // loadOf returns the load of a job for the archive, or nil if there is none that can be read.
 func (c *Local) loadOf(jid string) *value.Map {
-	path := c.files.jobDir(jid) + "/" + loadFile
 	packed := c.keptLoad(jid).load
-	if !c.isFirst(path) {
-		packed = nil
-	}
 	if open := c.overlay.snapshot(jid); open.load != nil {
 		packed = open.load
 	}
@@ -134,7 +130,7 @@ func (c *Local) loadOf(jid string) *value.Map {
 	if packed != nil {
 		v, err = msgpack.Decode(packed.a, msgpack.DefaultLimits)
 	} else {
-		v, _, err = readValue(path)
+		v, _, err = readValue(c.files.jobDir(jid) + "/" + loadFile)
 	}
 	if err != nil {
 		c.log.Warn("job cache: a load cannot be read for the archive", "jid", jid, "error", err)

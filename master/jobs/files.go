@@ -26,14 +26,19 @@ type files struct {
 }
 
 // applyRecord writes the files of a record. A repeated call writes the same files.
-func (f *files) applyRecord(r *record) error {
+func (f *files) applyRecord(r *record) error { return f.apply(r, f.endtimes) }
+
+// layOutRecord works like applyRecord, but a return sets no end time.
+func (f *files) layOutRecord(r *record) error { return f.apply(r, false) }
+
+func (f *files) apply(r *record, endtimes bool) error {
 	f.turn.Lock()
 	defer f.turn.Unlock()
 	dir := f.jobDir(r.jid)
-	err := f.applyIn(dir, r)
+	err := f.applyIn(dir, r, endtimes)
 	if errors.Is(err, fs.ErrNotExist) { // the first record of a job, or Clean has removed the job
 		if err = f.makeJob(dir, r); err == nil {
-			err = f.applyIn(dir, r)
+			err = f.applyIn(dir, r, endtimes)
 		}
 	}
 	if err != nil {
@@ -60,7 +65,9 @@ func (f *files) makeJob(dir string, r *record) error {
 	return os.Chtimes(path, t, t)
 }
 
-func (f *files) applyIn(dir string, r *record) error {
+// applyIn writes the files of a record into the folder of its job. Load and end time get the time of the record, so
+// that it can be told whether a segment has a later one.
+func (f *files) applyIn(dir string, r *record, endtimes bool) error {
 	switch r.kind {
 	case kindPrep:
 		if !exists(dir + "/" + jidFile) {
@@ -71,14 +78,14 @@ func (f *files) applyIn(dir string, r *record) error {
 		}
 		return f.writeFile(dir, nocacheFile, nil)
 	case kindLoad:
-		return f.writeFile(dir, loadFile, r.a)
+		return f.writeTimed(dir, loadFile, r.a, r.time)
 	case kindMinions:
 		return f.mergeMinions(dir, r)
 	case kindEndtime:
-		return f.writeFile(dir, endtimeFile, r.a)
+		return f.writeTimed(dir, endtimeFile, r.a, r.time)
 	case kindReturn:
-		if f.endtimes {
-			if err := f.writeFile(dir, endtimeFile, []byte(endtimeOf(r))); err != nil {
+		if endtimes {
+			if err := f.writeTimed(dir, endtimeFile, []byte(endtimeOf(r)), r.time); err != nil {
 				return err
 			}
 		}
@@ -107,6 +114,11 @@ func (f *files) putReturn(dir string, r *record) error {
 
 // writeFile writes a file under a temporary name and renames it. It does not sync the file.
 func (f *files) writeFile(dir, name string, content []byte) error {
+	return f.writeTimed(dir, name, content, 0)
+}
+
+// writeTimed works like writeFile. The file gets a time of modification in Unix nanoseconds, unless that is 0.
+func (f *files) writeTimed(dir, name string, content []byte, at int64) error {
 	if f.fault != nil {
 		if err := f.fault("put"); err != nil {
 			return err
@@ -127,6 +139,10 @@ func (f *files) writeFile(dir, name string, content []byte) error {
 		err = closeErr
 	}
 
+	if err == nil && at != 0 {
+		when := syscall.NsecToTimespec(at)
+		err = syscall.UtimesNano(tmp, []syscall.Timespec{when, when})
+	}
 	if err == nil {
 		err = syscall.Rename(tmp, dir+"/"+name)
 	}
@@ -192,6 +208,12 @@ func unionTexts(lists ...any) (out []string) {
 
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// holds reports whether a file of a job has the content of a record.
+func (f *files) holds(r *record, name string) bool {
+	b, err := durable.Read(f.jobDir(r.jid)+"/"+name, maxFile)
+	return err == nil && bytes.Equal(b, r.a)
 }
 
 // holdsReturn reports whether the files of a return match the record. It compares their contents,

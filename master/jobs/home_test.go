@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -126,15 +128,20 @@ func answers(t *testing.T, c *Local, jids []string) string {
 }
 
 // A cache whose records stay in segments answers as one whose records are files, after any order of calls,
-// restarts and crashes, and so does one that begins to make files.
+// restarts and crashes, and so does one that begins to make files, and one that begins and ends to. Files that are made
+// on demand, and go after an hour, change nothing.
 func TestHomeAnswersAsFilesDo(t *testing.T) {
-	for seed := range uint64(1) {
+	seeds := 2
+	if n, err := strconv.Atoi(os.Getenv("SALTERN_TEST_SEEDS")); err == nil {
+		seeds = n
+	}
+	for seed := range uint64(seeds) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) { compareWithFiles(t, rand.New(rand.NewPCG(seed, 1))) })
 	}
 }
 
 func compareWithFiles(t *testing.T, dice *rand.Rand) {
-	clock := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	clock := time.Now()
 	endtimes := dice.IntN(2) == 0
 	settings := func(i int) Config {
 		return Config{
@@ -145,7 +152,7 @@ func compareWithFiles(t *testing.T, dice *rand.Rand) {
 			Now:          func() time.Time { return clock },
 		}
 	}
-	cfgs := []Config{settings(0), settings(1), settings(2)}
+	cfgs := []Config{settings(0), settings(1), settings(2), settings(3)}
 	caches := make([]*Local, len(cfgs))
 	for i, cfg := range cfgs {
 		caches[i] = open(t, cfg)
@@ -162,7 +169,11 @@ func compareWithFiles(t *testing.T, dice *rand.Rand) {
 		id := fmt.Sprintf("m%d", dice.IntN(6))
 		fun := functions[len(jid+id)%len(functions)]
 		load := value.NewMap("jid", jid, "fun", functions[int(jid[17])%len(functions)], "step", step)
-		what := dice.IntN(12)
+		what := dice.IntN(14)
+		if what == 12 {
+			clock = clock.Add(2 * time.Hour)
+		}
+		alternate := dice.IntN(2) == 0
 		for i, c := range caches {
 			ctx := await.Context(t)
 			switch what {
@@ -184,8 +195,18 @@ func compareWithFiles(t *testing.T, dice *rand.Rand) {
 					check.Must(t, c.Close(ctx))
 				}
 				cfg := cfgs[i]
-				cfg.Files = i == 0 || i == 2 && step > 60
+				cfg.Files = i == 0 || i == 2 && step > 60 || i == 3 && alternate
 				caches[i] = open(t, cfg)
+			case 12:
+				flushed(t, c)
+				_, err := c.Clean(ctx, 1000*time.Hour)
+				check.Must(t, err)
+			case 13:
+				flushed(t, c)
+				_, err := c.LayOutAll(ctx, jid)
+				if !errors.Is(err, fs.ErrNotExist) {
+					check.Must(t, err)
+				}
 			default:
 				r := ret(jid, id, strings.Repeat(fun, what))
 				r.Load = load.Clone()
@@ -366,8 +387,13 @@ func TestPublishWithoutInodes(t *testing.T) {
 
 // The files that somebody asked for go after an hour, unless there is something else among them.
 func TestLaidOutFilesGo(t *testing.T) {
+	t.Run("with end times", func(t *testing.T) { layOutAndClean(t, true, 8) })
+	t.Run("without", func(t *testing.T) { layOutAndClean(t, false, 7) })
+}
+
+func layOutAndClean(t *testing.T, endtimes bool, filesOfJob int) {
 	clock := time.Now()
-	c := open(t, Config{Now: func() time.Time { return clock }})
+	c := open(t, Config{Endtimes: endtimes, Now: func() time.Time { return clock }})
 	ctx := await.Context(t)
 	jids := []string{FromTime(clock), FromTime(clock.Add(time.Second))}
 	for _, jid := range jids {
@@ -382,7 +408,7 @@ func TestLaidOutFilesGo(t *testing.T) {
 		_, err = c.LayOutAll(ctx, jid)
 		check.Must(t, err)
 	}
-	if n := len(jobFiles(t, c)); n != 2*7 {
+	if n := len(jobFiles(t, c)); n != 2*filesOfJob {
 		t.Errorf("%d files: %v", n, jobFiles(t, c))
 	}
 	own := filepath.Join(c.files.jobDir(jids[1]), "m3")

@@ -1,36 +1,71 @@
 package jobs
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"slices"
 
+	"saltern/internal/durable"
 	"saltern/master/msgpack"
 	"saltern/master/value"
 )
 
 // keptLoad holds what segments have of the load of a job.
 type keptLoad struct {
-	load    *record   // the latest; nil: there is none
+	load    *record   // the latest, even if it is a file; nil: segments have none
 	minions []*record // lists of expected minions
 	err     error     // a part cannot be read
 }
 
 func (c *Local) keptLoad(jid string) (k keptLoad) {
+	var loads []*record
 	k.err = c.home.each(jid, loadRecords, func(r *record) {
 		if r.kind == kindLoad {
-			k.load = r
+			loads = append(loads, r)
 		} else {
 			k.minions = append(k.minions, r)
 		}
 	})
+	if len(loads) == 0 {
+		return k
+	}
+
+	k.load = loads[len(loads)-1]
+	isCopy := func(content []byte) bool {
+		return slices.ContainsFunc(loads, func(r *record) bool { return bytes.Equal(r.a, content) })
+	}
+	if later := c.laterFile(jid, loadFile, k.load.time); later != nil && !isCopy(later.a) && isLoad(later.a) {
+		later.kind = kindLoad
+		k.load = later
+	}
 	return k
 }
 
-// isFirst reports whether what segments say of a job comes before a file. When segments no longer get records,
-// the file is newer.
-func (c *Local) isFirst(path string) bool { return c.home.takes() || !exists(path) }
+// laterFile returns the content of a file of a job, if it was written later than at in Unix nanoseconds, otherwise
+// nil. While segments take no records, what is new becomes files; it stays the latest when segments take records again.
+func (c *Local) laterFile(jid, name string, at int64) *record {
+	path := c.files.jobDir(jid) + "/" + name
+	st, err := os.Stat(path)
+	if err != nil || st.ModTime().UnixNano() <= at {
+		return nil
+	}
+	content, err := durable.Read(path, maxFile)
+	if err != nil {
+		return nil
+	}
+	return &record{time: st.ModTime().UnixNano(), jid: jid, a: content}
+}
+
+// isLoad reports whether a file has a load: a crash may leave it empty.
+func isLoad(packed []byte) bool {
+	v, err := msgpack.Decode(packed, msgpack.DefaultLimits)
+	_, isMap := v.(*value.Map)
+	return err == nil && isMap
+}
 
 // facts returns what segments say about a job. A load that cannot be read counts. It returns an error if it does
 // not know whether the job stores returns, unless the record of that is damaged, which no later call would mend.
@@ -46,22 +81,30 @@ func (h *home) facts(jid string) (f jobFacts, err error) {
 	return f, nil
 }
 
-// keptEnd returns the end time of a job that segments have, or "".
-func (c *Local) keptEnd(jid string) (end string) {
-	var last int64
-	_ = c.home.each(jid, endRecords, func(r *record) { // it has logged the error
-		end = string(r.a)
-		last = r.time
-	})
-	if !c.cfg.Endtimes {
-		return end
+// keptEnd returns the end time of a job of which segments have one, even if the latest is a file. It returns nil if
+// they have none.
+func (c *Local) keptEnd(jid string) *record {
+	end := c.endInSegments(jid)
+	if end == nil {
+		return nil
 	}
-	_ = c.home.each(jid, returnHeads, func(r *record) {
-		if r.time >= last {
-			end = endtimeOf(r)
-			last = r.time
-		}
-	})
+	if later := c.laterFile(jid, endtimeFile, end.time); later != nil && len(bytes.Trim(later.a, "\x00\n")) > 0 {
+		later.kind = kindEndtime
+		return later
+	}
+	return end
+}
+
+// endInSegments returns the latest end time of a job in segments, or nil.
+func (c *Local) endInSegments(jid string) (end *record) {
+	_ = c.home.each(jid, endRecords, func(r *record) { end = r }) // it has logged the error
+	if c.cfg.Endtimes {
+		_ = c.home.each(jid, returnHeads, func(r *record) {
+			if end == nil || r.time >= end.time {
+				end = &record{kind: kindEndtime, time: r.time, jid: jid, a: []byte(endtimeOf(r))}
+			}
+		})
+	}
 	return end
 }
 

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -8,8 +9,11 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
+
+	"saltern/master/msgpack"
 )
 
 // shownFor is how long the files of a job stay if segments have their content too. Python's LocalClient looks
@@ -68,12 +72,26 @@ var withoutReturns = part{wanted: func(what uint64) bool { return what < isRetur
 // layOut writes the files of a part of a job. unread says that records could not be read; the others have
 // become files. failed says that files could not be written, or that ctx has ended.
 func (c *Local) layOut(ctx context.Context, jid string, p part) (unread, failed error) {
-	unread = c.home.each(jid, p, func(r *record) {
+	write := func(r *record) {
 		failed = cmp.Or(failed, ctx.Err())
-		if failed == nil && !c.files.holdsReturn(r) {
-			failed = c.files.applyRecord(r)
+		if failed == nil {
+			failed = c.files.layOutRecord(r)
+		}
+	}
+
+	unread = c.home.each(jid, p, func(r *record) {
+		// Of load and end time the latest comes below, which may be a file already.
+		if r.kind != kindLoad && r.kind != kindEndtime && !c.files.holdsReturn(r) {
+			write(r)
 		}
 	})
+	if load := c.keptLoad(jid).load; load != nil && !c.files.holds(load, loadFile) {
+		write(load)
+	}
+	if end := c.keptEnd(jid); end != nil && !c.files.holds(end, endtimeFile) {
+		write(end)
+	}
+
 	return layOutError(jid, unread), layOutError(jid, failed)
 }
 
@@ -85,17 +103,18 @@ func layOutError(jid string, err error) error {
 }
 
 // removeLaidOut removes the files of a job that segments have too, when they are older than shownFor. It removes
-// nothing of a job with other files, such as the state of a batch.
+// nothing of a job with other files, such as the state of a batch or a load that is not in segments.
 func (c *Local) removeLaidOut(dir string, now time.Time) error {
-	if !c.home.takes() {
+	if c.cfg.Files {
 		return nil
 	}
 	st, err := os.Stat(dir)
 	if err != nil || now.Sub(st.ModTime()) <= shownFor {
 		return err
 	}
-	jid, err := os.ReadFile(filepath.Join(dir, jidFile))
-	if err != nil || !c.home.holdsLoad(string(jid)) || c.overlay.hasJob(string(jid)) {
+	content, err := os.ReadFile(filepath.Join(dir, jidFile))
+	jid := string(content)
+	if err != nil || checkJID(jid) != nil || !c.home.holdsLoad(jid) || c.overlay.hasJob(jid) {
 		return err
 	}
 
@@ -103,16 +122,60 @@ func (c *Local) removeLaidOut(dir string, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	for _, e := range names {
-		isList := strings.HasPrefix(e.Name(), ".minions.") && strings.HasSuffix(e.Name(), ".p")
-		isReturn := e.IsDir() && c.home.holdsReturn(string(jid), e.Name())
-		if e.Name() != jidFile && e.Name() != loadFile && !isList && !isReturn {
-			return nil
-		}
+	if slices.ContainsFunc(names, func(e os.DirEntry) bool { return !c.mayBeLaidOut(jid, e) }) {
+		return nil
+	}
+	copies := c.copiesOf(jid)
+	if slices.ContainsFunc(names, func(e os.DirEntry) bool { return !copies[e.Name()] }) {
+		return nil
 	}
 
 	removeNames(dir, names)
 	return nil
+}
+
+// mayBeLaidOut reports whether layOut writes files of this name. It reads nothing.
+func (c *Local) mayBeLaidOut(jid string, e os.DirEntry) bool {
+	if e.IsDir() {
+		return c.home.holdsReturn(jid, e.Name())
+	}
+	switch name := e.Name(); name {
+	case jidFile, loadFile, endtimeFile, nocacheFile:
+		return true
+	default:
+		return strings.HasPrefix(name, ".minions.") && strings.HasSuffix(name, ".p")
+	}
+}
+
+// copiesOf returns the names of the files and folders of a job whose content is in segments, too.
+func (c *Local) copiesOf(jid string) map[string]bool {
+	copies := map[string]bool{jidFile: true}
+	lists := map[string][]any{}
+	_ = c.home.each(jid, allRecords, func(r *record) { // it has logged the error
+		switch r.kind {
+		case kindPrep:
+			copies[nocacheFile] = true
+		case kindLoad:
+			copies[loadFile] = copies[loadFile] || c.files.holds(r, loadFile)
+		case kindMinions:
+			if list, err := msgpack.Decode(r.a, msgpack.DefaultLimits); err == nil {
+				lists[minionsName(r.id)] = append(lists[minionsName(r.id)], list)
+			}
+		case kindReturn:
+			copies[r.id] = c.files.holdsReturn(r) || !exists(c.files.jobDir(jid)+"/"+r.id+"/"+returnFile)
+		}
+	})
+
+	for name, kept := range lists {
+		file, ok, err := readValue(c.files.jobDir(jid) + "/" + name)
+		all := unionTexts(kept...)
+		copies[name] = ok && err == nil && len(unionTexts(append(kept, file)...)) == len(all)
+	}
+	if end := c.endInSegments(jid); end != nil {
+		later := c.laterFile(jid, endtimeFile, end.time)
+		copies[endtimeFile] = later == nil || bytes.Equal(later.a, end.a)
+	}
+	return copies
 }
 
 // removeNames removes the files of a job one by one, and folders that are empty then: what comes meanwhile stays.

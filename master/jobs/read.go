@@ -33,7 +33,7 @@ func (c *Local) Load(ctx context.Context, jid string) (*value.Map, error) {
 	case open.load != nil:
 		ok = true
 		v, err = msgpack.Decode(open.load.a, msgpack.DefaultLimits)
-	case kept.load != nil && c.isFirst(dir+"/"+loadFile):
+	case kept.load != nil:
 		ok = true
 		v, err = msgpack.Decode(kept.load.a, msgpack.DefaultLimits)
 	default:
@@ -208,8 +208,8 @@ func (c *Local) Endtime(ctx context.Context, jid string) (string, error) {
 		return endtimeOf(last), nil
 	}
 
-	if end := c.keptEnd(jid); end != "" && c.isFirst(c.files.jobDir(jid)+"/"+endtimeFile) {
-		return end, nil
+	if end := c.keptEnd(jid); end != nil {
+		return strings.Trim(string(end.a), "\n"), nil
 	}
 
 	b, err := durable.Read(c.files.jobDir(jid)+"/"+endtimeFile, maxFile)

@@ -84,7 +84,7 @@ func (c *Local) replaySegment(seg *segment, waiting *int) error {
 		var err error
 		if seg.home != nil {
 			c.home.addRecords(seg.home, r)
-		} else if *waiting == 0 && !c.files.holdsReturn(r) {
+		} else if *waiting == 0 && (c.cfg.Endtimes || !c.files.holdsReturn(r)) { // each return sets the end time again
 			err = c.files.applyRecord(r)
 		}
 		if *waiting == 0 && err == nil {

@@ -113,10 +113,14 @@ func (c *Local) recordsOf(jid string) []*record {
 	dir, now := c.files.jobDir(jid), c.cfg.Now().UnixNano()
 	var out []*record
 	kept := map[heldKey]*record{}
+	if load := c.keptLoad(jid).load; load != nil {
+		out = append(out, load)
+		kept[keyOf(load)] = load
+	}
 	_ = c.home.each(jid, allRecords, func(r *record) { // it has logged the error
 		before := kept[keyOf(r)]
 		switch {
-		case r.kind == kindPrep || r.kind == kindEndtime: // other masters do not need them
+		case r.kind == kindPrep || r.kind == kindEndtime || r.kind == kindLoad: // other masters do not need the first two
 		case r.kind == kindMinions && before != nil:
 			c.addList(before, r.a)
 		default:

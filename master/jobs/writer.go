@@ -183,12 +183,16 @@ func (c *Local) makeFiles(ctx context.Context, r *record) bool {
 }
 
 // writeFiles writes the files of a record. Of a record that stays in its segment it writes only those that
-// somebody waits for, and goes on without them if that fails.
+// somebody waits for, and what would make the files of a job out of date that are there, apart from returns. It goes
+// on without them if that fails.
 func (c *Local) writeFiles(r *record) error {
 	if r.segment.home == nil {
+		if r.kind == kindLoad {
+			c.home.kinds.drop(r.jid)
+		}
 		return c.files.applyRecord(r)
 	}
-	if r.visible == nil {
+	if r.visible == nil && (r.kind == kindReturn || !exists(c.files.jobDir(r.jid))) {
 		return nil
 	}
 
