@@ -245,7 +245,7 @@ func (r *batchRun) runParts(ctx context.Context) error {
 		}
 
 		r.parts = parts
-		if r.releaseEnded(before) || r.state.Over() {
+		if r.releaseEnded(ctx, before) || r.state.Over() {
 			continue
 		}
 
@@ -302,7 +302,9 @@ func (r *batchRun) publish(ctx context.Context, ids []string) error {
 
 // releaseEnded frees the slots of minions whose parts of the batch no longer wait for returns, and
 // reports whether there were any.
-func (r *batchRun) releaseEnded(before []*watch) bool {
+func (r *batchRun) releaseEnded(ctx context.Context, before []*watch) bool {
+	ctx, cancel := context.WithTimeout(ctx, catchUpWait)
+	defer cancel()
 	any := false
 	for _, w := range before {
 		if slices.Contains(r.parts, w) {
@@ -311,7 +313,7 @@ func (r *batchRun) releaseEnded(before []*watch) bool {
 
 		any = true
 		lost := slices.DeleteFunc(slices.Clone(w.targets), func(id string) bool { return w.found[id] })
-		r.client.layOut(context.Background(), w.jid, lost)
+		r.client.layOut(ctx, w.jid, lost)
 		for _, id := range w.targets {
 			if w.found[id] {
 				continue

@@ -194,7 +194,7 @@ func (c *Client) awaitEvents(ctx context.Context, ws []*watch, deadline time.Tim
 	case <-timer.C:
 		return true
 	case <-c.events.gaps:
-		return c.catchUp(ws, yield)
+		return c.catchUp(ctx, ws, yield)
 	case <-c.events.wake:
 	}
 
@@ -230,12 +230,17 @@ func (c *Client) takeEvent(ws []*watch, e event.Event, yield func(*watch, Return
 	return true
 }
 
+// catchUpWait bounds how long an event loop waits for the files of all jobs that it watches.
+const catchUpWait = 5 * time.Second
+
 // catchUp reads from the job cache the returns that arrived while the bus was not reachable. It
 // returns false when yield has returned false.
-func (c *Client) catchUp(ws []*watch, yield func(*watch, Return) bool) bool {
+func (c *Client) catchUp(ctx context.Context, ws []*watch, yield func(*watch, Return) bool) bool {
+	ctx, cancel := context.WithTimeout(ctx, catchUpWait)
+	defer cancel()
 	for _, w := range ws {
 		unanswered := w.unanswered()
-		c.layOut(context.Background(), w.jid, unanswered)
+		c.layOut(ctx, w.jid, unanswered)
 		for _, id := range unanswered {
 			ret, ok := c.cached(w.jid, id)
 			if !ok {
