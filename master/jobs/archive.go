@@ -87,6 +87,9 @@ func (c *Local) archiveRecord(r *record) error {
 		c.log.Error("job cache: returns are left out of the archive until it takes them", "jid", r.jid, "minion", r.id,
 			"error", err)
 	}
+	if r.segment != nil && r.segment.home != nil {
+		c.home.noteUnarchived(r.segment.home)
+	}
 	c.leftOut++
 	c.unarchived.Add(1)
 	return nil
@@ -140,8 +143,8 @@ func (c *Local) loadOf(jid string) *value.Map {
 }
 
 // syncArchive makes durable what the archive has taken. It returns an error as long as the journal
-// must keep those records.
-func (c *Local) syncArchive() error {
+// must keep those records, which are in segs.
+func (c *Local) syncArchive(segs []*segment) error {
 	if c.cfg.Archive == nil {
 		return nil
 	}
@@ -153,6 +156,11 @@ func (c *Local) syncArchive() error {
 
 	if c.mayRetry(&c.failures.sync, err) {
 		return fmt.Errorf("archive: %w", err)
+	}
+	for _, s := range segs {
+		if s.home != nil {
+			c.home.noteUnarchived(s.home)
+		}
 	}
 	c.log.Error("job cache: the archive is not durable, a power cut may cost its latest returns", "error", err)
 	return nil

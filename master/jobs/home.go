@@ -16,8 +16,9 @@ type home struct {
 	log   *slog.Logger
 	kinds *known[listedJob] // what a listing has read of jobs
 
-	closed bool // it takes no further segments (Config.Files)
-	most   int  // records at which it takes no further segment
+	archived bool // there is an archive
+	closed   bool // it takes no further segments (Config.Files)
+	most     int  // records at which it takes no further segment
 
 	mu       sync.RWMutex
 	segments []*homeSegment // oldest first
@@ -48,6 +49,7 @@ type homeSegment struct {
 	loads      []string
 	loadsMixed bool
 
+	archived   bool // the archive has its returns
 	damaged    bool // it has gaps, and the file stays as it is
 	unreadable bool // somebody was told that a part of it cannot be read
 }
@@ -85,7 +87,12 @@ func (h *home) returnHash(jid, minion string) uint64 {
 
 // begin adds a segment. Its records come by addRecord.
 func (h *home) begin(number uint64, path string, m mark) *homeSegment {
-	g := &homeSegment{number: number, path: path, mark: m}
+	g := &homeSegment{
+		number:   number,
+		path:     path,
+		mark:     m,
+		archived: h.archived,
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at, _ := slices.BinarySearchFunc(h.segments, g, func(a, b *homeSegment) int { return cmp.Compare(a.number, b.number) })

@@ -282,7 +282,8 @@ func TestHomeWithoutIndex(t *testing.T) {
 	path := keptSegments(c)[0]
 	whole, err := os.ReadFile(path)
 	check.Must(t, err)
-	index := len(readIndex(bytes.NewReader(whole), int64(len(whole)))) + indexTrailer
+	content, _ := readIndex(bytes.NewReader(whole), int64(len(whole)))
+	index := len(content) + indexTrailer
 	for _, cut := range []int{1, indexTrailer, index - 1, index} {
 		check.Must(t, os.WriteFile(path, whole[:len(whole)-cut], 0o600))
 		c = open(t, cfg)

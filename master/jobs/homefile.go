@@ -25,10 +25,12 @@ import (
 // A job id of no length is the same as before. Without the index, the segment is scanned. Releases that have
 // no home ignore such files.
 const (
-	keptSuffix   = ".kept"
-	indexMagic   = "SALTJIX1"
-	indexTrailer = 8 + len(indexMagic)
-	maxKept      = 1 << 30 // bytes of a segment
+	keptSuffix = ".kept"
+	indexMagic = "SALTJIX1"
+	// archivedMagic takes the place of indexMagic if the archive has all returns of the segment.
+	archivedMagic = "SALTJIX2"
+	indexTrailer  = 8 + len(indexMagic)
+	maxKept       = 1 << 30 // bytes of a segment
 )
 
 // appendEntry appends a record to an index. before is the record before it, which may be nil.
@@ -144,10 +146,13 @@ func (h *home) loadSegment(number uint64, path string) error {
 		return err
 	}
 
-	if index := readIndex(file, st.Size()); index != nil {
+	if index, archived := readIndex(file, st.Size()); index != nil {
 		var recs []*record
 		if parseIndex(index, st.Size(), func(r *record) { recs = append(recs, r) }) {
 			g := h.begin(number, path, m)
+			if !archived {
+				h.noteUnarchived(g)
+			}
 			h.addRecords(g, recs...)
 			h.seal(g)
 			return nil
@@ -159,6 +164,7 @@ func (h *home) loadSegment(number uint64, path string) error {
 		return err
 	}
 	g := h.begin(number, path, m)
+	h.noteUnarchived(g) // it is not known
 	damaged, _, _ := scanSegment(b, func(r *record) error {
 		if checkRecord(r) == nil {
 			h.addRecords(g, r)
@@ -171,7 +177,7 @@ func (h *home) loadSegment(number uint64, path string) error {
 		h.log.Error("a segment of jobs and returns is damaged", "path", path, "places", damaged)
 		return nil
 	}
-	err = writeIndex(path, true)
+	err = writeIndex(path, true, false)
 	if errors.Is(err, errDamagedSegment) {
 		h.noteDamaged(g)
 	}
@@ -192,28 +198,31 @@ func readMark(r io.ReaderAt) (m mark, err error) {
 	return mark(head[len(segmentMagic):]), nil
 }
 
-// readIndex returns the index of a segment of so many bytes, or nil if it has none.
-func readIndex(r io.ReaderAt, size int64) []byte {
+// readIndex returns the index of a segment of so many bytes, or nil if it has none, and whether the archive has the
+// returns of the segment.
+func readIndex(r io.ReaderAt, size int64) (index []byte, archived bool) {
 	trailer := make([]byte, indexTrailer)
 	at := size - int64(indexTrailer)
 	if at < int64(segmentHead) {
-		return nil
+		return nil, false
 	}
-	if _, err := r.ReadAt(trailer, at); err != nil || string(trailer[8:]) != indexMagic {
-		return nil
+	_, err := r.ReadAt(trailer, at)
+	magic := string(trailer[8:])
+	if err != nil || magic != indexMagic && magic != archivedMagic {
+		return nil, false
 	}
 	length := int64(binary.BigEndian.Uint32(trailer[4:]))
 	if length > at-int64(segmentHead) {
-		return nil
+		return nil, false
 	}
-	index := make([]byte, length)
+	index = make([]byte, length)
 	if _, err := r.ReadAt(index, at-length); err != nil {
-		return nil
+		return nil, false
 	}
 	if crc32.Checksum(index, castagnoli) != binary.BigEndian.Uint32(trailer) {
-		return nil
+		return nil, false
 	}
-	return index
+	return index, magic == archivedMagic
 }
 
 // errDamagedSegment says that a segment has records that cannot be read. It gets no index, which would leave them out.
@@ -221,7 +230,7 @@ var errDamagedSegment = errors.New("the segment is damaged")
 
 // writeIndex appends the index to a segment. With again set, a part of an index may be there: writeIndex replaces it.
 // If records cannot be read, or are torn, it changes nothing and returns errDamagedSegment.
-func writeIndex(path string, again bool) error {
+func writeIndex(path string, again, archived bool) error {
 	file, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -260,7 +269,11 @@ func writeIndex(path string, again bool) error {
 	length := len(index)
 	index = be.AppendUint32(index, sum)
 	index = be.AppendUint32(index, uint32(length))
-	index = append(index, indexMagic...)
+	if archived {
+		index = append(index, archivedMagic...)
+	} else {
+		index = append(index, indexMagic...)
+	}
 	if err := file.Truncate(end); err != nil {
 		return err
 	}

@@ -51,21 +51,20 @@ type journal struct {
 	noteJobs bool // record the jobs of each segment; set when a Cluster uses the cache
 	// test hook: an error that it returns is the result of the operation op; nil outside of tests
 	fault func(op string) error
-	// The journal calls onCommit with the records of each batch before the callers that wait for
-	// the batch continue. err is not nil when the batch failed.
-	onCommit func(recs []*record, err error)
+	owner journalOwner
 
 	home   *home
 	now    func() time.Time
 	segAge time.Duration // age at which a segment that stays is ended, so that it can be removed when it is old
-	// onSealed is called when a segment was ended because of its age.
-	onSealed func()
 
 	wake chan struct{}
 	done chan struct{}
 	lock *os.File
 
-	failing bool // the latest batch was not written; used by commit only
+	// The fields below are used by commit only.
+	failing  bool      // the latest batch was not written
+	fullAt   time.Time // when the disk was full the last time
+	noRoomAt time.Time // when segments were removed in vain the last time
 
 	mu         sync.Mutex
 	gathering  *batch
@@ -75,6 +74,17 @@ type journal struct {
 	nextNumber uint64
 
 	commits, records uint64 // numbers of commits and of committed records since the start; guarded by mu
+}
+
+// journalOwner learns from the goroutine of commit what a journal does.
+type journalOwner interface {
+	// committed gets the records of each batch before the callers that wait for the batch continue. err is
+	// not nil when the batch failed.
+	committed(recs []*record, err error)
+	// sealed is called when a segment was ended because of its age.
+	sealed()
+	// removedEarly gets the number of segments that have made room on a full disk.
+	removedEarly(segments int)
 }
 
 const segmentSuffix = ".log"
@@ -233,13 +243,16 @@ func (j *journal) commit() {
 			if checkAge && j.isAged(seg) {
 				j.sealSegment(seg)
 				seg = nil
-				j.onSealed()
+				j.owner.sealed()
 			}
 			<-j.wake
 			continue
 		}
 
 		seg, b.err = j.writeBatch(seg, b)
+		if isFull(b.err) {
+			seg, b.err = j.writeOnFullDisk(seg, b, b.err)
+		}
 		j.mu.Lock()
 		j.commits++
 		if b.err == nil {
@@ -266,7 +279,7 @@ func (j *journal) commit() {
 		}
 		j.failing = b.err != nil
 
-		j.onCommit(b.records, b.err)
+		j.owner.committed(b.records, b.err)
 		close(b.done)
 	}
 }
@@ -350,7 +363,7 @@ func (j *journal) newSegment() (*segment, error) {
 
 	// Preallocation shortens each sync of a segment by a third. If the disk is too full for that,
 	// continue without it.
-	if unix.Fallocate(int(f.Fd()), 0, 0, j.segBytes) != nil {
+	if !j.isTight() && unix.Fallocate(int(f.Fd()), 0, 0, j.segBytes) != nil {
 		err = f.Truncate(0)
 	}
 
@@ -468,7 +481,7 @@ func (j *journal) keep(segs []*segment) error {
 			j.forget(s)
 			continue
 		}
-		err = writeIndex(path, false)
+		err = writeIndex(path, false, j.home.isArchived(s.home))
 		if errors.Is(err, errDamagedSegment) {
 			j.home.noteDamaged(s.home)
 		}

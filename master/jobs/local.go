@@ -91,14 +91,17 @@ type Local struct {
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 
-	failures archiveFailures
-	leftOut  int // returns that the archive has not taken since it took the last one
+	// The background writer uses these, and Close after it.
+	failures    archiveFailures
+	journalKept bool // a checkpoint has failed, and none has succeeded since
+	leftOut     int  // returns that the archive has not taken since it took the last one
 
 	stalled     atomic.Bool
 	unshown     atomic.Bool // the files of the latest load could not be written
 	quarantined atomic.Uint64
 	duplicates  atomic.Uint64
 	unarchived  atomic.Uint64
+	early       atomic.Uint64
 }
 
 var _ Cache = (*Local)(nil)
@@ -126,6 +129,7 @@ func Open(cfg Config, log *slog.Logger) (*Local, error) {
 
 	j.fault, j.noteJobs = cfg.fault, cfg.Shared
 	j.home = newHome(log)
+	j.home.archived = cfg.Archive != nil
 	j.home.closed = cfg.Files
 	j.home.most = cfg.mostHome
 	j.now = cfg.Now
@@ -154,13 +158,12 @@ func Open(cfg Config, log *slog.Logger) (*Local, error) {
 		listing: newListing(),
 	}
 
-	j.onSealed = c.queue.poke
+	j.owner = c
 	if err := c.replay(); err != nil {
 		j.unlock()
 		return nil, err
 	}
 
-	j.onCommit = c.committed
 	ctx, stop := context.WithCancel(context.Background())
 	c.stop = stop
 	c.wg.Add(1)
@@ -204,6 +207,15 @@ func (c *Local) withdrawRecord(r *record, err error) {
 	r.finish(err)
 }
 
+// sealed has the background writer look for segments that can be kept.
+func (c *Local) sealed() { c.queue.poke() }
+
+// removedEarly notes that so many segments were removed, with the loads of their jobs.
+func (c *Local) removedEarly(segments int) {
+	c.early.Add(uint64(segments))
+	c.known.forget()
+}
+
 // Close refuses new records and waits until the accepted records have become files, or until ctx
 // ends. The next Open replays the remaining records from the journal.
 func (c *Local) Close(ctx context.Context) error {
@@ -229,6 +241,7 @@ type Stats struct {
 	Segments         int
 	Duplicates       uint64 // returns that were not stored because they were stored already
 	Quarantined      uint64 // records and segments put into quarantine
+	RemovedEarly     uint64 // segments that have made room on a full disk
 	Unarchived       uint64 // returns that the archive did not take
 	Stalled          bool   // files cannot be written at present
 }
@@ -239,7 +252,9 @@ func (c *Local) Stats() Stats {
 		Duplicates:  c.duplicates.Load(),
 		Quarantined: c.quarantined.Load(),
 		Unarchived:  c.unarchived.Load(),
-		Stalled:     c.stalled.Load(),
+
+		RemovedEarly: c.early.Load(),
+		Stalled:      c.stalled.Load(),
 	}
 	c.journal.mu.Lock()
 	s.Records = c.journal.records

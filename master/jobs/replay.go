@@ -44,7 +44,7 @@ func (c *Local) replay() error {
 		err = c.syncAll()
 	}
 	if err == nil {
-		err = c.syncArchive()
+		err = c.syncArchive(segs)
 	}
 	if err == nil {
 		err = c.noteUnhanded(nil)
@@ -73,6 +73,7 @@ func (c *Local) replaySegment(seg *segment, waiting *int) error {
 	n := 0
 	damaged, tail, err := scanSegment(b, func(r *record) error {
 		n++
+		r.segment = seg
 		if checkRecord(r) != nil {
 			return nil
 		}

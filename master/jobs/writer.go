@@ -228,27 +228,36 @@ func (c *Local) checkpoint() {
 	stay, done := splitSegments(segs)
 	if len(done) > 0 {
 		if err := c.syncAll(); err != nil {
-			c.log.Error("job cache: journal is kept", "error", err)
+			c.keepJournal(err)
 			return
 		}
 	}
 
-	if err := c.syncArchive(); err != nil {
-		c.log.Error("job cache: journal is kept", "error", err)
+	if err := c.syncArchive(segs); err != nil {
+		c.keepJournal(err)
 		return
 	}
 
 	if err := c.noteUnhanded(segs); err != nil {
-		c.log.Error("job cache: journal is kept", "error", err)
+		c.keepJournal(err)
 		return
 	}
 
+	c.journalKept = false
 	if err := c.journal.remove(done); err != nil {
 		c.log.Error("job journal: remove", "error", err)
 	}
 	if err := c.journal.keep(stay); err != nil {
 		c.log.Error("job journal: a segment is not kept yet", "error", err)
 	}
+}
+
+// keepJournal logs once why segments stay in the journal: with a full disk each return would log it.
+func (c *Local) keepJournal(err error) {
+	if !c.journalKept {
+		c.log.Error("job cache: journal is kept", "error", err)
+	}
+	c.journalKept = true
 }
 
 // splitSegments returns the segments that stay, and those whose records are files.
