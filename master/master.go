@@ -370,6 +370,12 @@ func (m *Master) openCallers(context.Context) error {
 	return err
 }
 
+// writesJobFiles reports whether all jobs and returns become files. Salt's own masters read nothing else: beside such
+// masters this one may be replaced by one of them at any time.
+func writesJobFiles(c *conf.Master) bool {
+	return !c.JobSegments || c.KeepJobs <= 0 || c.ClusterPlainPeers
+}
+
 func (m *Master) openStores(ctx context.Context) error {
 	c := m.cfg
 	local, err := jobs.Open(jobs.Config{
@@ -377,7 +383,7 @@ func (m *Master) openStores(ctx context.Context) error {
 		HashType:   c.HashType,
 		Endtimes:   c.JobCacheStoreEndtime,
 		Shared:     !m.cluster.Alone(),
-		Files:      !c.JobSegments || c.KeepJobs <= 0,
+		Files:      writesJobFiles(c),
 		SegmentAge: max(c.KeepJobs/16, 10*time.Minute),
 		Archive:    m.openArchive(ctx),
 	},

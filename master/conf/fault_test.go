@@ -167,6 +167,22 @@ func TestKeepJobsIsNamed(t *testing.T) {
 	}
 }
 
+func TestJobSegments(t *testing.T) {
+	for in, want := range map[string]bool{
+		"":                            true,
+		"saltern_job_segments: true":  true,
+		"saltern_job_segments: false": false,
+	} {
+		m, err := loader().Load(write(t, map[string]string{"master": in + "\n"}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.JobSegments != want {
+			t.Errorf("%q: %v", in, m.JobSegments)
+		}
+	}
+}
+
 // notes are the warnings of a configuration.
 func notes(m *Master) string {
 	var b strings.Builder

@@ -75,6 +75,7 @@ func (l *Loader) Load(path string) (*Master, error) {
 	opts.Set("__fs_update", true)
 	a.deriveOptions()
 	m := &Master{Raw: opts, Path: path, PillarEnvs: opts.Map("pillar_roots").Keys()}
+	m.JobSegments = true // by default
 	m.AutosignTimeout = 120 * time.Minute
 	fillFields(m, opts, a.addFault)
 	a.validate(m)

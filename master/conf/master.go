@@ -399,7 +399,7 @@ type Saltern struct {
 	// JobCacheQuota is how many MiB of returns each minion may put into the job cache within
 	// keep_jobs. 0 means the default; a negative number means no limit.
 	JobCacheQuota int `conf:"saltern_job_cache_quota"`
-	// JobSegments means that jobs and returns stay in segments and become files only on demand.
+	// JobSegments means that jobs and returns stay in segments and become files only on demand. The default is true.
 	JobSegments bool `conf:"saltern_job_segments"`
 	// UserJobQuota is how many MiB of jobs each caller without full rights may put into the job
 	// cache within keep_jobs. 0 means the default; a negative number means no limit.

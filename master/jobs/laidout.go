@@ -38,8 +38,12 @@ func (c *Local) LayOut(ctx context.Context, jid string, minions []string) error 
 	return errors.Join(c.layOut(ctx, jid, part{wanted: func(what uint64) bool { return what < isReturn || returns[what] }}))
 }
 
-// LayOutAll writes all files of a job and returns their folder. It returns an error for an unknown job.
+// LayOutAll writes all files of a job, or of all jobs if jid is "", and returns their folder. It returns an error for an
+// unknown job.
 func (c *Local) LayOutAll(ctx context.Context, jid string) (folder string, err error) {
+	if jid == "" {
+		return c.cfg.Dir, c.layOutJobs(ctx, allRecords, func(string) bool { return true })
+	}
 	if err := c.LayOut(ctx, jid, nil); err != nil {
 		return "", err
 	}
@@ -53,11 +57,20 @@ func (c *Local) LayOutAll(ctx context.Context, jid string) (folder string, err e
 // LayOutLoads writes the loads of all jobs that are in segments. It goes on after a record that cannot be read, and
 // returns the error of the first one.
 func (c *Local) LayOutLoads(ctx context.Context) error {
+	return c.layOutJobs(ctx, withoutReturns, func(jid string) bool {
+		return !exists(c.files.jobDir(jid) + "/" + loadFile)
+	})
+}
+
+// layOutJobs writes the files of a part of each job that is wanted.
+func (c *Local) layOutJobs(ctx context.Context, p part, wanted func(jid string) bool) error {
 	var firstUnread, failed error
+	before := ""
 	c.home.eachLoad(func(jid string) bool {
-		if !exists(c.files.jobDir(jid) + "/" + loadFile) {
+		if jid != before && wanted(jid) {
+			before = jid
 			var unread error
-			unread, failed = c.layOut(ctx, jid, withoutReturns)
+			unread, failed = c.layOut(ctx, jid, p)
 			firstUnread = cmp.Or(firstUnread, unread)
 		}
 		failed = cmp.Or(failed, ctx.Err())

@@ -36,12 +36,12 @@ func jobsDefs() map[string]def {
 		defs[name] = def{d.params, ofCache(d.do)}
 	}
 
-	defs["jobs.files"] = def{"jid", jobsFiles}
+	defs["jobs.files"] = def{"jid=", jobsFiles}
 	return defs
 }
 
-// jobsFiles writes the files of a job in Salt's layout, for programs that read them, and returns their folder. It
-// is no function of Salt's.
+// jobsFiles writes the files of a job, or of all jobs without a jid, in Salt's layout, for programs that read them. It
+// returns their folder. It is no function of Salt's.
 func jobsFiles(c *call) (any, error) {
 	if err := requirePart("job cache", c.JobFiles == nil); err != nil {
 		return nil, err

@@ -55,6 +55,11 @@ func TestMigrationSingle(t *testing.T) {
 	job()
 	known("Salt's master")
 	for _, python := range []bool{false, true} {
+		if !s.Python { // what Salt's master reads
+			if r := s.SaltRun(t, "jobs.files"); r.Code != 0 {
+				t.Errorf("salt-run jobs.files: %s%s", r.Out, r.Err)
+			}
+		}
 		stop(t, s)
 		s.Python = python
 		s.Launch(t)

@@ -45,7 +45,7 @@ func TestPythonReadsJobsOfSegments(t *testing.T) {
 	python := mastertest.SaltPython(t)
 	dir := t.TempDir()
 	check.Must(t, os.WriteFile(filepath.Join(dir, "readers.py"), []byte(readers), 0o644))
-	r := mastertest.Start(t, "saltern_renderer_python: "+python+"\nrunner_dirs: ["+dir+"]\nsaltern_job_segments: true\n")
+	r := mastertest.Start(t, "saltern_renderer_python: "+python+"\nrunner_dirs: ["+dir+"]\n")
 
 	newJob := func(minutes int) string {
 		jid := jobs.FromTime(time.Now().Add(time.Duration(minutes) * time.Minute))
@@ -84,6 +84,22 @@ func TestPythonReadsJobsOfSegments(t *testing.T) {
 		})
 	}
 
+	t.Run("jobs.files of all jobs", func(t *testing.T) {
+		jids := []string{newJob(7), newJob(8)}
+		v, err := r.Parts.Runs.Call(t.Context(), "jobs.files", nil, nil)
+		check.Must(t, err)
+		if v != r.Path("cache", "jobs") {
+			t.Errorf("folder %v", v)
+		}
+		for _, jid := range jids {
+			folder, err := jobs.Folder(r.Path("cache", "jobs"), r.Parts.Options.HashType, jid)
+			check.Must(t, err)
+			if b, err := os.ReadFile(filepath.Join(folder, "b", "return.p")); err != nil || !strings.Contains(string(b), "of b") {
+				t.Errorf("%s: %q, %v", jid, b, err)
+			}
+		}
+	})
+
 	t.Run("jobs.files", func(t *testing.T) {
 		jid := newJob(9)
 		v, err := r.Parts.Runs.Call(t.Context(), "jobs.files", []any{jid}, nil)
@@ -103,7 +119,7 @@ func TestPythonReadsJobsOfSegments(t *testing.T) {
 // writes no files of other minions for it.
 func TestToolFindsLostReturn(t *testing.T) {
 	t.Parallel()
-	r := mastertest.Start(t, "saltern_job_segments: true\n")
+	r := mastertest.Start(t, "")
 	r.AcceptedMinion("found", "min6")
 	r.AcceptedMinion("other", "min7")
 	r.AcceptedMinion("absent", "min8")

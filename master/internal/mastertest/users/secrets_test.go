@@ -358,7 +358,7 @@ func lookFor(t *testing.T, a *mastertest.API, m *marks, events []event.Event) {
 		}))
 	}
 
-	if n := len(places); n < 100 {
+	if n := len(places); n < 80 {
 		t.Errorf("only %d places were looked at", n)
 	}
 
