@@ -287,10 +287,11 @@ test-memo: deps-salt ## random pillar trees with and without saltern_pillar_memo
 		$(GO) test -count=1 -timeout 120m -run 'TestMemo(Faithful|Leaks)' -v ./master/internal/pillar
 
 .PHONY: test-templates
-test-templates: deps-salt ## random templates and texts, rendered in the fast way and as Salt does, by three releases of Salt (N=50000, SEED: one that a test printed; an hour or more)
+test-templates: deps-salt ## random templates, texts and ext_pillars, rendered in the fast way and as Salt does, by three releases of Salt (N=50000, SEED: one that a test printed; an hour or more)
 	for version in 3006.28 3007.15 3008.3; do \
+		SALTERN_EXT_PILLARS=$(or $(N),5000) SALTERN_EXT_PILLARS_SEED=$(SEED) \
 		SALTERN_TEMPLATES=$(or $(N),50000) SALTERN_TEMPLATES_SEED=$(SEED) SALTERN_PYTHON=$(SALTERN_CACHE)/salt-$$version/bin/python \
-		$(GO) test -count=1 -timeout 180m -run '^Test(YAMLInGo|KeptCode|QuickSaltAnswersAsSalt|SecretsAsSaltHasThem)$$' -v ./master/internal/pillar/renderer ./master/internal/pillar || exit 1; \
+		$(GO) test -count=1 -timeout 180m -run '^Test(YAMLInGo|KeptCode|QuickSaltAnswersAsSalt|SecretsAsSaltHasThem|ExtPillarsAsSaltHasThem)$$' -v ./master/internal/pillar/renderer ./master/internal/pillar || exit 1; \
 	done
 
 .PHONY: test-reactions

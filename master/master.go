@@ -35,6 +35,7 @@ import (
 	"saltern/master/internal/notify"
 	"saltern/master/internal/peers"
 	"saltern/master/internal/pillar"
+	"saltern/master/internal/pillar/extpillar"
 	"saltern/master/internal/pillar/gpg"
 	"saltern/master/internal/pillar/renderer"
 	"saltern/master/internal/postgres"
@@ -104,8 +105,9 @@ type Master struct {
 	compiler    *pillar.Compiler
 	pillars     *pillar.Service
 	renderers   *renderer.Pool
-	gpg         *gpg.Decrypter // nil: Python decrypts the secrets of pillars
-	python      *pyhost.Host   // runs runner and wheel functions
+	gpg         *gpg.Decrypter    // nil: Python decrypts the secrets of pillars
+	extPillar   *extpillar.Runner // nil: Python runs all of ext_pillar but git
+	python      *pyhost.Host      // runs runner and wheel functions
 	presence    *presence.View
 	runs        *runner.Runs
 	wheel       *wheel.Service
@@ -650,6 +652,10 @@ func (m *Master) Close() error {
 
 	if m.gpg != nil {
 		m.gpg.Close()
+	}
+
+	if m.extPillar != nil {
+		m.extPillar.Close()
 	}
 
 	if m.python != nil {

@@ -53,6 +53,7 @@ func (m *Master) openPillar() {
 	}
 
 	m.gpg = m.openGPG()
+	m.extPillar = m.openExtPillar()
 	pillars := pillar.Config{
 		Roots:               c.PillarRoots,
 		RootOrder:           c.PillarEnvs,
@@ -77,6 +78,7 @@ func (m *Master) openPillar() {
 		Decrypt:             len(c.DecryptPillar) > 0,
 		DecryptKeys:         pillar.ReadDecryptKeys(c.Raw),
 		GPG:                 m.gpg,
+		External:            m.extPillar,
 		MasterTops:          c.MasterTops.Len() > 0,
 		PillarOpts:          c.PillarOpts,
 		Opts:                conf.WithoutSecrets(c.Raw),

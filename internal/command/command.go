@@ -6,6 +6,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -84,8 +85,7 @@ func PythonEnviron() []string {
 	})
 }
 
-// Exec runs commands as child processes, each in its own process group, in the root directory and
-// with LC_ALL=C.
+// Exec runs commands as child processes, each in its own process group and with LC_ALL=C.
 type Exec struct {
 	// Path is the path of the program, if it differs from the first of argv.
 	Path string
@@ -106,6 +106,13 @@ type Exec struct {
 	Nice int
 	// Stdin is the input of the child.
 	Stdin string
+	// Dir is the working directory of the child; "": the root directory.
+	Dir string
+	// MergeStderr adds standard error to standard output, in the order in which the child writes.
+	MergeStderr bool
+	// AllOutput waits until no process holds the child's output any more, even if the child has ended
+	// and left others behind. A Limit must be set.
+	AllOutput bool
 	// Tee receives the child's standard output while it is written, and TeeErr its standard error.
 	// Both may be nil. One goroutine writes to each, and may write for a moment after Run has
 	// returned.
@@ -145,6 +152,10 @@ func (e Exec) Run(ctx context.Context, argv []string) (Output, error) {
 
 	if e.TeeErr != nil {
 		cmd.Stderr = io.MultiWriter(stderr, e.TeeErr)
+	}
+
+	if e.MergeStderr {
+		cmd.Stderr = cmd.Stdout
 	}
 
 	if err := cmd.Start(); err != nil {
@@ -214,9 +225,12 @@ func (e Exec) command(argv []string) *exec.Cmd {
 	cmd := exec.Command(path)
 	cmd.Args = argv
 	cmd.Env = append(append(slices.Clone(env), "LC_ALL=C"), e.Add...)
-	cmd.Dir = "/"
+	cmd.Dir = cmp.Or(e.Dir, "/")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: e.Credential}
 	cmd.WaitDelay = time.Second // a grandchild may keep the pipes open
+	if e.AllOutput {
+		cmd.WaitDelay = e.Limit
+	}
 
 	if e.Stdin != "" {
 		cmd.Stdin = strings.NewReader(e.Stdin)

@@ -234,12 +234,15 @@ const (
 )
 
 // PillarChecks counts, since the start, pillars that were rendered once more as Salt does
-// (saltern_pillar_check), and texts of pillar templates by who has read their YAML.
+// (saltern_pillar_check), and what the master did itself, or left to Python, in the pillars that it made.
 type PillarChecks struct {
 	Checked      uint64 `json:"checked"`
 	Skipped      uint64 `json:"skipped"`        // chosen, but the renderers were busy or not running
 	YAMLInGo     uint64 `json:"yaml_in_go"`     // read by the master
 	YAMLInPython uint64 `json:"yaml_in_python"` // left to Salt's loader
+	// Entries of ext_pillar that the master knows: run and read by it, and left to Salt's module.
+	ExtPillarInGo     uint64 `json:"ext_pillar_in_go"`
+	ExtPillarInPython uint64 `json:"ext_pillar_in_python"`
 }
 
 // PillarSecrets counts, since the start, secrets of pillars that the master has decrypted by gpg itself.

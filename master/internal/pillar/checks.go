@@ -133,7 +133,13 @@ func (s *Service) CheckFault() error { return s.cfg.Compiler.distrusted.fault() 
 
 // checkStats returns the counters of the checks.
 func (s *Service) checkStats() *control.PillarChecks {
-	st := &control.PillarChecks{Checked: s.checks.checked.Load(), Skipped: s.checks.skipped.Load()}
+	external := s.cfg.Compiler.cfg.External.Stats()
+	st := &control.PillarChecks{
+		Checked:           s.checks.checked.Load(),
+		Skipped:           s.checks.skipped.Load(),
+		ExtPillarInGo:     external.InGo,
+		ExtPillarInPython: external.InPython,
+	}
 	if renderers := s.cfg.Compiler.cfg.Renderers; renderers != nil {
 		r := renderers.Stats()
 		st.YAMLInGo, st.YAMLInPython = r.YAMLInGo, r.YAMLInPython

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"saltern/master/internal/gitpillar"
+	"saltern/master/internal/pillar/extpillar"
 	"saltern/master/internal/pillar/gpg"
 	"saltern/master/internal/pillar/renderer"
 	"saltern/master/pattern"
@@ -79,6 +80,11 @@ func (c *Compiler) compile(ctx context.Context, req Request, takeTurn func() boo
 		defer req.secrets.End()
 	}
 
+	if req.asked == nil {
+		req.asked = c.cfg.External.Ask()
+		defer req.asked.End()
+	}
+
 	req.secrets.Restart()
 	n := c.newCompilation(ctx, req)
 	n.takeTurn = takeTurn
@@ -107,7 +113,7 @@ func (c *Compiler) compile(ctx context.Context, req Request, takeTurn func() boo
 		return p, nil
 	}
 
-	if (renderer.Unable(err) || gpg.Unable(err)) && !errors.Is(err, ErrUnable) {
+	if (renderer.Unable(err) || gpg.Unable(err) || extpillar.Unable(err)) && !errors.Is(err, ErrUnable) {
 		err = fmt.Errorf("%w: %w", ErrUnable, err)
 	}
 
@@ -133,7 +139,7 @@ func (c *Compiler) newCompilation(ctx context.Context, req Request) *compilation
 // giveUpIfUnable ends the compilation if err means that this master could not compile a part of the
 // pillar. Otherwise the minion would take a pillar without that part for complete.
 func (c *compilation) giveUpIfUnable(err error) {
-	if renderer.Unable(err) || gitpillar.Unable(err) || gpg.Unable(err) {
+	if renderer.Unable(err) || gitpillar.Unable(err) || gpg.Unable(err) || extpillar.Unable(err) {
 		c.giveUp(fmt.Errorf("%w: %w", ErrUnable, err))
 	}
 }
@@ -323,7 +329,8 @@ func (c *compilation) expandNames(s selected) (out []string) {
 	return out
 }
 
-// extPillar runs the ext_pillar chain on a pillar: git pillars in Go, all other entries in Python.
+// extPillar runs the ext_pillar chain on a pillar: git pillars and what package extpillar knows in Go,
+// all other entries in Python.
 func (c *compilation) extPillar(pillar *value.Map) *value.Map {
 	if c.req.Override.Len() > 0 {
 		pillar = c.mergeMaps(pillar, c.req.Override)
@@ -342,7 +349,7 @@ func (c *compilation) extPillar(pillar *value.Map) *value.Map {
 			continue
 		}
 		before := pillar
-		pillar = c.otherPillars(c.trace.withoutMarks(before), l.others)
+		pillar = c.externalPillar(c.trace.withoutMarks(before), l)
 		pillar = c.trace.remarkExternal(before, pillar, namesOf(l.others))
 		c.outcome.noteExtPillar(before, pillar)
 	}
@@ -361,13 +368,14 @@ func namesOf(entries []any) string {
 	return strings.Join(names, ", ")
 }
 
-// otherPillars runs entries of the ext_pillar chain in Python.
-func (c *compilation) otherPillars(pillar *value.Map, entries []any) *value.Map {
+// otherPillars runs entries of the ext_pillar chain in Python. output is what the command of the only
+// entry has said; nil: Python runs what the entries name.
+func (c *compilation) otherPillars(pillar *value.Map, entries []any, output []byte) *value.Map {
 	s, err := c.openSession(nil)
 	if err == nil {
 		var out *value.Map
 		var errs []string
-		if out, errs, err = s.ExtPillar(c.ctx, pillar, entries, c.req.Extra); err == nil {
+		if out, errs, err = s.ExtPillar(c.ctx, pillar, entries, output, c.req.Extra); err == nil {
 			c.errors = append(c.errors, errs...)
 			return out
 		}

@@ -12,6 +12,7 @@ import (
 
 	"saltern/master/internal/fileserver"
 	"saltern/master/internal/gitpillar"
+	"saltern/master/internal/pillar/extpillar"
 	"saltern/master/internal/pillar/gpg"
 	"saltern/master/internal/pillar/memo"
 	"saltern/master/internal/pillar/renderer"
@@ -51,7 +52,10 @@ type Config struct {
 	DecryptKeys *DecryptKeys
 	// GPG decrypts for the renderer gpg and for DecryptKeys. The Compiler does not close it. It may be
 	// nil: Python decrypts.
-	GPG         *gpg.Decrypter
+	GPG *gpg.Decrypter
+	// External runs entries of ExtPillar without Python. The Compiler does not close it. It may be nil:
+	// Python runs all entries but git.
+	External    *extpillar.Runner
 	MasterTops  bool               // master_tops is set
 	PillarOpts  bool               // pillar_opts
 	Opts        *value.Map         // all options of the master, for PillarOpts
@@ -84,6 +88,8 @@ type Request struct {
 	Ext                any        // an on-demand ext_pillar, which the Compiler refuses
 	// secrets stands for the time from which the request waits; nil: it comes now
 	secrets *gpg.Question
+	// asked holds what commands of ext_pillar have said for the request; nil: they run each time
+	asked *extpillar.Asked
 }
 
 // Compiler compiles pillars. All methods may be called concurrently.
@@ -127,7 +133,7 @@ func New(cfg Config) *Compiler {
 		}
 	}
 
-	return &Compiler{cfg: cfg, log: cfg.Log, files: newFiles(&cfg), chain: splitChain(cfg.ExtPillar)}
+	return &Compiler{cfg: cfg, log: cfg.Log, files: newFiles(&cfg), chain: splitChain(cfg.ExtPillar, cfg.External != nil)}
 }
 
 // Tops runs the master_tops modules for a minion with the given options. It returns a map of

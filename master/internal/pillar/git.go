@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"saltern/master/internal/gitpillar"
+	"saltern/master/internal/pillar/extpillar"
 	"saltern/master/value"
 )
 
@@ -94,18 +95,19 @@ func (c *compilation) compileGitRoot() *value.Map {
 	return pillar
 }
 
-// chainPart is a part of the ext_pillar chain: either one git entry, or several consecutive other
-// entries, which Python runs together.
+// chainPart is a part of the ext_pillar chain: one git entry, one entry that Go may run, or several
+// consecutive other entries, which Python runs together.
 type chainPart struct {
-	git    int // index of the git entry; -1: the part has entries for Python
+	git    int              // index of the git entry; -1: the part has other entries
+	inGo   *extpillar.Entry // nil: Python runs the entries
 	others []any
 }
 
 // splitChain splits the option ext_pillar into parts.
-func splitChain(extPillar []any) (out []chainPart) {
+func splitChain(extPillar []any, mayRunInGo bool) (out []chainPart) {
 	n := 0
 	other := func(e any) {
-		if len(out) == 0 || out[len(out)-1].git >= 0 {
+		if len(out) == 0 || out[len(out)-1].git >= 0 || out[len(out)-1].inGo != nil {
 			out = append(out, chainPart{git: -1})
 		}
 		last := &out[len(out)-1]
@@ -119,10 +121,15 @@ func splitChain(extPillar []any) (out []chainPart) {
 			continue
 		}
 
+		alone := mayRunInGo && m.Len() == 1
 		for k, v := range m.All() {
 			if k == "git" {
 				out = append(out, chainPart{git: n})
 				n++
+				continue
+			}
+			if entry := parseEntry(k, v); alone && entry != nil {
+				out = append(out, chainPart{git: -1, inGo: entry, others: []any{e}})
 				continue
 			}
 			other(value.NewMap(k, v))

@@ -87,6 +87,9 @@ type parityCase struct {
 	id                 string
 	saltenv, pillarenv string
 	override, extra    map[string]any
+	// chain is ext_pillar, where it does not stand in opts: cases with other chains then share a worker.
+	chain []any
+	known bool // Salt has a key and the grains of the minion
 }
 
 func toMap(v any) any {
@@ -363,6 +366,9 @@ func parityWith(t *testing.T, started pools, root string, cases []parityCase, ro
 			roots = append(roots, fmt.Sprintf("%q:%s", e, jsonText(t, c.roots[e])))
 		}
 
+		if c.chain != nil {
+			o["ext_pillar"] = c.chain
+		}
 		o["pillar_roots"] = json.RawMessage("{" + strings.Join(roots, ",") + "}")
 		w := map[string]any{
 			"opts":     o,
@@ -371,6 +377,7 @@ func parityWith(t *testing.T, started pools, root string, cases []parityCase, ro
 			"override": c.override,
 			"extra":    c.extra,
 			"fetch":    c.fetch,
+			"known":    c.known,
 		}
 
 		if c.grains == nil {
@@ -402,7 +409,9 @@ func parityWith(t *testing.T, started pools, root string, cases []parityCase, ro
 
 			over := base(own)
 			over["pillar_roots"] = toMap(c.roots)
-			delete(over, "nodegroups")
+			if !c.known {
+				delete(over, "nodegroups")
+			}
 			key := jsonText(t, own)
 			pool := started[key]
 			if pool == nil {
@@ -416,6 +425,9 @@ func parityWith(t *testing.T, started pools, root string, cases []parityCase, ro
 			}
 
 			cfg := Config{Roots: c.roots, RootOrder: c.order, Renderers: pool}
+			if c.chain != nil {
+				cfg.ExtPillar = toMap(c.chain).([]any)
+			}
 			if c.change != nil {
 				c.change(&cfg)
 			}

@@ -159,6 +159,8 @@ func (s *Service) servePillar(ctx context.Context, q Question) (*value.Map, erro
 		defer secrets.End()
 	}
 
+	asked := c.Compiler.cfg.External.Ask()
+	defer asked.End()
 	return s.runInTurn(ctx, q, func(ctx context.Context, r Request, turn func() bool) (*value.Map, error) {
 		if c.Keep && !q.Clean {
 			if p, ok := c.Cache.Compiled(r.ID, c.Compiler.Env(r), c.Now(), c.TTL); ok {
@@ -166,6 +168,7 @@ func (s *Service) servePillar(ctx context.Context, q Question) (*value.Map, erro
 			}
 		}
 		r.secrets = secrets
+		r.asked = asked
 		return s.compileAndKeep(ctx, r, turn)
 	})
 }
@@ -291,6 +294,7 @@ func (s *Service) compileAndKeep(ctx context.Context, req Request, turn func() b
 	if err == nil && whole {
 		checked := req
 		checked.secrets = nil // it ends with this request
+		checked.asked = nil
 		s.checks.offer(checked)
 	}
 

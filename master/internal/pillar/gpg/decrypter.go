@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"saltern/internal/command"
+	"saltern/master/internal/pillar/hangs"
 )
 
 // Bounds of a Decrypter.
@@ -89,7 +90,7 @@ type Decrypter struct {
 	clock      uint64 // counts the questions that came and the runs that began
 	closed     bool
 	started    bool // gpg has run, so there may be an agent
-	rests      rests
+	hangs      hangs.Hangs[sum]
 	warned     map[sum]time.Time
 	cleanLocks bool          // a gpg was stopped, or may have been, and may have left locks
 	cleaning   chan struct{} // closed when stale locks are removed; nil: nobody removes any
@@ -131,7 +132,6 @@ func New(cfg Config) *Decrypter {
 		removeLocks: removeStaleLocks,
 		slots:       make(chan struct{}, cfg.AtOnce),
 		flights:     map[sum]*flight{},
-		rests:       rests{ofMessages: map[sum]time.Time{}},
 		warned:      map[sum]time.Time{},
 		cleanLocks:  true,
 	}
@@ -262,7 +262,7 @@ func (d *Decrypter) join(key sum, q *Question, message string) (*flight, error) 
 		d.stats.Shared++
 		return endedFlight(r), nil
 	}
-	if d.rests.isResting(key, d.cfg.Now()) {
+	if d.hangs.IsResting(key, d.cfg.Now()) {
 		return nil, errHangs
 	}
 
@@ -325,10 +325,10 @@ func (d *Decrypter) fly(ctx context.Context, f *flight, message string) {
 	d.forget(f)
 	switch {
 	case err == nil || failed:
-		d.rests.noteAnswer()
+		d.hangs.NoteAnswer()
 		d.keep(f)
 	case errors.Is(err, errHangs):
-		d.rests.noteHang(f.key, d.cfg.Now())
+		d.hangs.NoteHang(f.key, d.cfg.Now())
 	}
 	if failed {
 		d.stats.Failed++

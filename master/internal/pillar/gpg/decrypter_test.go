@@ -211,42 +211,6 @@ func TestHangs(t *testing.T) {
 	}
 }
 
-// TestRests: gpg rests for all messages only if it has answered none between two that hang.
-func TestRests(t *testing.T) {
-	r := rests{ofMessages: map[sum]time.Time{}}
-	now := time.Unix(1000, 0)
-	a, b, c := sum{1}, sum{2}, sum{3}
-	rest := func(want bool, keys ...sum) {
-		t.Helper()
-		for _, key := range keys {
-			if r.isResting(key, now) != want {
-				t.Errorf("message %d rests: %v", key[0], !want)
-			}
-		}
-	}
-
-	r.noteHang(a, now)
-	r.noteHang(a, now)
-	rest(true, a)
-	rest(false, b, c)
-
-	r.noteAnswer()
-	r.noteHang(b, now)
-	rest(true, a, b)
-	rest(false, c)
-
-	r.noteHang(a, now)
-	rest(true, a, b, c)
-
-	now = now.Add(retryAfter)
-	rest(false, a, b, c)
-	r.noteHang(c, now)
-	rest(true, a, b, c)
-	if len(r.ofMessages) != 1 {
-		t.Errorf("%d messages are kept, want one", len(r.ofMessages))
-	}
-}
-
 // TestHangingKeydir: a keyring on a file system that hangs holds up neither those who ask nor the end.
 func TestHangingKeydir(t *testing.T) {
 	t.Parallel()

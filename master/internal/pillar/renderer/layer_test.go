@@ -28,7 +28,7 @@ func TestLayerRenewsWorkers(t *testing.T) {
 	})
 
 	ask := func(s *Session) string {
-		v, _, err := s.ExtPillar(t.Context(), value.NewMap(), []any{value.NewMap("try_pillar", value.NewMap())}, nil)
+		v, _, err := s.ExtPillar(t.Context(), value.NewMap(), []any{value.NewMap("try_pillar", value.NewMap())}, nil, nil)
 		if err != nil {
 			return err.Error()
 		}

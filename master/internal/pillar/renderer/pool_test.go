@@ -537,7 +537,7 @@ func TestExtPillarDecryptTopsRender(t *testing.T) {
 
 		m, errs, err := s.ExtPillar(t.Context(), value.NewMap("a", 1, "n", value.NewMap("x", 1)),
 			[]any{value.NewMap("mine", []any{"x"}), value.NewMap("bad", nil), value.NewMap("nosuch", nil)},
-			nil)
+			nil, nil)
 		want := "map[a:1 args:[] g:" + id + " id:" + id + " kw:map[] n:map[x:1 y:2] o:themaster saw:1]"
 		want = strings.Replace(want, "args:[]", "args:[x]", 1)
 		if got := fmt.Sprint(plain(m)); err != nil || got != want ||

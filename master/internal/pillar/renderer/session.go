@@ -254,16 +254,21 @@ func (s *Session) SetPillar(ctx context.Context, pillar *value.Map) error {
 }
 
 // ExtPillar runs entries of the configured ext_pillar chain on a pillar. It returns the resulting
-// pillar and Salt's error texts.
+// pillar and Salt's error texts. output is what the command of the entries has said; nil: it has not
+// run, and Salt's module runs it.
 func (s *Session) ExtPillar(
 	ctx context.Context,
 	pillar *value.Map,
 	entries []any,
+	output []byte,
 	extra *value.Map,
 ) (*value.Map, []string, error) {
 	s.pillar = pillar
-	return s.mapResult(ctx,
-		value.NewMap("op", "ext_pillar", "pillar", pillar, "entries", entries, "extra", extra.Clone()))
+	req := value.NewMap("op", "ext_pillar", "pillar", pillar, "entries", entries, "extra", extra.Clone())
+	if output != nil {
+		req.Set("output", output)
+	}
+	return s.mapResult(ctx, req)
 }
 
 // Whole compiles and returns the complete pillar with Salt's Pillar class, including the top files.

@@ -515,12 +515,40 @@ class Session:
 
         p._external_pillar_data = data
 
+    @contextlib.contextmanager
+    def said(self, p, request):
+        """
+        Gives Salt's modules the output of a command that the master has run, where
+        they would run it.
+        """
+        if request.get("output") is None:
+            yield
+            return
+        (name,) = request["entries"][0]
+        module = p.ext_pillars[name].__globals__
+        to_unicode = self.lib.salt.utils.stringutils.to_unicode
+
+        def run(*args, **kwargs):
+            # As salt/modules/cmdmod.py _run decodes it.
+            try:
+                out = to_unicode(request["output"])
+            except UnicodeDecodeError:
+                out = to_unicode(request["output"], errors="replace")
+            return out.rstrip()
+
+        salt_functions = module["__salt__"]
+        module["__salt__"] = {"cmd.run": run, "cmd.run_stdout": run}
+        try:
+            yield
+        finally:
+            module["__salt__"] = salt_functions
+
     def ext_pillar(self, request):
         p = self.salt_pillar(request)
         errors = []
         self.set_pillar(request)
         p.opts = dict(self.opts, ext_pillar=request["entries"])
-        with self.watched():
+        with self.watched(), self.said(p, request):
             pillar, errors = p.ext_pillar(copy.deepcopy(self.pillar), errors)
         return {"value": pillar, "errors": errors}
 

@@ -29,12 +29,12 @@ func (p *Pool) yamlStore() *memo.Store {
 	return p.yaml
 }
 
-// readKeptYAML works like exactYAML, but reads the same text only once. A value is kept by its text
+// readKeptYAML works like ExactYAML, but reads the same text only once. A value is kept by its text
 // alone, so a minion gets it only if its own templates have rendered the very same text.
 func (p *Pool) readKeptYAML(text string) (any, bool) {
 	key, err := memo.KeyOf(text)
 	if err != nil {
-		return exactYAML(text)
+		return ExactYAML(text)
 	}
 
 	store := p.yamlStore()
@@ -42,7 +42,7 @@ func (p *Pool) readKeptYAML(text string) (any, bool) {
 		return v, true
 	}
 
-	v, ok := exactYAML(text)
+	v, ok := ExactYAML(text)
 	if ok {
 		store.Put(key, memo.Minion{}, memo.Trace{}, v)
 	}
@@ -75,10 +75,10 @@ func (t Template) saltenv() string {
 	return t.Saltenv
 }
 
-// exactYAML reads a text as Salt's yaml renderer does (salt/renderers/yaml.py render): an empty
+// ExactYAML reads a text as Salt's yaml renderer does (salt/renderers/yaml.py render): an empty
 // text is an empty map. It returns false for a text with an error, or that Salt may read in another
 // way.
-func exactYAML(text string) (*value.Map, bool) {
+func ExactYAML(text string) (*value.Map, bool) {
 	if !onlyPlainMarks(text) {
 		return nil, false
 	}

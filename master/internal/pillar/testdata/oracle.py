@@ -11,6 +11,7 @@ import sys
 
 logging.disable(logging.CRITICAL)
 
+import salt.cache
 import salt.config
 import salt.pillar
 import salt.pillar.git_pillar
@@ -43,6 +44,14 @@ def fetch(opts):
         remotes.fetch_remotes()
 
 
+def remember(opts, minion_id, grains):
+    """Has the master know a minion, by its key and in the caches of all releases."""
+    cache = salt.cache.factory(opts)
+    cache.store(f"minions/{minion_id}", "data", {"grains": grains, "pillar": {}})
+    cache.store("grains", minion_id, grains)
+    cache.store("pillar", minion_id, {})
+
+
 out = []
 for case in json.load(sys.stdin):
     opts = salt.config.apply_master_config(case["opts"])
@@ -52,6 +61,8 @@ for case in json.load(sys.stdin):
     if case.get("fetch"):
         fetch(dict(opts, pillarenv=case.get("pillarenv"), saltenv=case.get("saltenv")))
     grains = dict(case["grains"], id=case["id"])
+    if case.get("known"):
+        remember(opts, case["id"], grains)
     try:
         pillar = salt.pillar.Pillar(
             opts,

@@ -1,0 +1,181 @@
+package extpillar
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+
+	"saltern/internal/command"
+)
+
+const (
+	maxOutput = 8 << 20  // bytes that a command may write
+	maxAsked  = 64 << 20 // bytes of outputs that are kept for all pillars
+)
+
+// Asked holds what commands have said for one pillar, for when the pillar is compiled again from the
+// beginning: a command does not run twice for it. When too much is kept for all pillars, an output is
+// not kept. A nil *Asked keeps nothing. It is not safe for concurrent use.
+type Asked struct {
+	runner  *Runner
+	outputs map[*Entry][]byte
+	bytes   int
+}
+
+// Ask returns an Asked for one pillar. The caller ends it. r may be nil.
+func (r *Runner) Ask() *Asked {
+	if r == nil {
+		return nil
+	}
+	return &Asked{runner: r, outputs: map[*Entry][]byte{}}
+}
+
+// End forgets the outputs. a may be nil.
+func (a *Asked) End() {
+	if a == nil {
+		return
+	}
+	a.runner.mu.Lock()
+	defer a.runner.mu.Unlock()
+	a.runner.askedBytes -= a.bytes
+	a.bytes = 0
+	a.outputs = nil
+}
+
+// keep keeps the output of an entry, if there is room.
+func (a *Asked) keep(e *Entry, output []byte) {
+	if a == nil || a.outputs == nil {
+		return
+	}
+	a.runner.mu.Lock()
+	defer a.runner.mu.Unlock()
+	if a.runner.askedBytes+len(output) > maxAsked {
+		return
+	}
+	a.runner.askedBytes += len(output)
+	a.bytes += len(output)
+	a.outputs[e] = output
+}
+
+// ask returns what the command of an entry says for a minion.
+func (r *Runner) ask(ctx context.Context, e *Entry, m Minion, asked *Asked) ([]byte, error) {
+	if asked != nil {
+		if output, known := asked.outputs[e]; known {
+			return output, nil
+		}
+	}
+
+	output, err := r.runCommand(ctx, e, m)
+	if err != nil {
+		return nil, err
+	}
+	asked.keep(e, output)
+	return output, nil
+}
+
+// runCommand runs the command of an entry once.
+func (r *Runner) runCommand(ctx context.Context, e *Entry, m Minion) ([]byte, error) {
+	line := strings.ReplaceAll(e.command, "%s", m.ID)
+	exe, argv, err := r.commandOf(e, line)
+	if err != nil {
+		return nil, err
+	}
+
+	select {
+	case r.commands <- struct{}{}:
+		defer func() { <-r.commands }()
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-r.ctx.Done():
+		return nil, errClosed
+	}
+
+	ctx, end, err := r.begin(ctx, e, line)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+
+	out, err := exe.Run(ctx, argv)
+	switch {
+	case errors.Is(err, command.ErrOutput):
+		return nil, fmt.Errorf("the command wrote more than %d MiB; let it write less", maxOutput>>20)
+	case errors.Is(err, command.ErrTimeout) || ctx.Err() != nil:
+		return nil, r.outOfTime(ctx, e, line)
+	case isShort(err):
+		return nil, errShort
+	case err != nil:
+		return nil, ErrInexact // it did not start; Salt's module says why
+	}
+
+	r.noteAnswer(e)
+	if out.Exit != 0 {
+		r.cfg.Log.Warn("a command of ext_pillar failed; its output is used, as in Salt",
+			"minion", m.ID, "ext_pillar", e.Name, "exit", out.Exit)
+	}
+	if out.Stdout == nil {
+		out.Stdout = []byte{}
+	}
+	return out.Stdout, nil
+}
+
+// isShort reports whether this process lacks something, so that a later try may succeed.
+func isShort(err error) bool {
+	for _, errno := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EAGAIN} {
+		if errors.Is(err, errno) {
+			return true
+		}
+	}
+	return false
+}
+
+// commandOf returns how Salt starts the command of an entry: cmd_yaml by a shell and without standard
+// error (cmd.run_stdout with python_shell), cmd_json without a shell and with standard error
+// (cmd.run), both in the home directory (salt/modules/cmdmod.py _run).
+func (r *Runner) commandOf(e *Entry, line string) (command.Exec, []string, error) {
+	exe := command.Exec{
+		Limit:     r.cfg.Limit,
+		MaxOutput: maxOutput,
+		AllOutput: true,
+		Env:       commandEnv(),
+		Add:       []string{"LC_ALL=C.UTF-8"}, // as the processes of the renderers have it
+		Dir:       homeDir(),
+	}
+	if strings.ContainsRune(line, 0) || strings.TrimSpace(line) == "" {
+		return exe, nil, ErrInexact
+	}
+	if e.Name == "cmd_yaml" {
+		return exe, []string{"/bin/sh", "-c", line}, nil
+	}
+
+	exe.MergeStderr = true
+	argv, ok := splitWords(line)
+	if !ok || len(argv) == 0 || argv[0] == "" {
+		return exe, nil, ErrInexact
+	}
+	return exe, argv, nil
+}
+
+// commandEnv returns the environment in which Salt's cmd module runs a command beneath a renderer.
+func commandEnv() []string {
+	env := []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME"), "LANG=C.UTF-8", "LANGUAGE=C"}
+	for _, name := range []string{"CTYPE", "NUMERIC", "TIME", "COLLATE", "MONETARY", "MESSAGES", "PAPER", "NAME",
+		"ADDRESS", "TELEPHONE", "MEASUREMENT", "IDENTIFICATION"} {
+		env = append(env, "LC_"+name+"=C")
+	}
+	return env
+}
+
+// homeDir returns the directory in which a command runs.
+func homeDir() string {
+	const readable = 4
+	home := strings.TrimRight(os.Getenv("HOME"), "/")
+	fi, err := os.Stat(home)
+	if err != nil || !fi.IsDir() || syscall.Access(home, readable) != nil {
+		return "/"
+	}
+	return home
+}
