@@ -2,8 +2,8 @@
 //
 // The rules are those of Salt's Pillar class (salt/pillar/__init__.py of 3008.3): top files,
 // environments, matching, includes, merging, errors. Go implements them, and also reads SLS that
-// are plain YAML. SLS with templates, and most of the ext_pillar chain, are rendered by Salt's own
-// renderers (package renderer). Without renderers a pillar of plain YAML still works, and each
+// are plain YAML. SLS with templates, and the entries of the ext_pillar chain that packages gitpillar
+// and extpillar do not know, are rendered by Salt's own renderers (package renderer). Without renderers a pillar of plain YAML still works, and each
 // template becomes an entry in _errors.
 //
 // A minion gets only its own pillar: the compiler uses the authenticated id of the request and
