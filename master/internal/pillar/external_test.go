@@ -2,9 +2,11 @@ package pillar
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"saltern/master/internal/pillar/extpillar"
@@ -127,5 +129,37 @@ func TestOriginOfExtPillar(t *testing.T) {
 	})
 	if got["b"] != "cmd_yaml" || got["groups"] != "nodegroups" || got["a"] != "" {
 		t.Errorf("%v", got)
+	}
+}
+
+// TestWaitingPillarRunsCommandOnce: a pillar that has to wait for a renderer after its command has run is
+// compiled again from the beginning, but its command does not run again.
+func TestWaitingPillarRunsCommandOnce(t *testing.T) {
+	const minions = 40
+	runs := filepath.Join(t.TempDir(), "runs")
+	files := map[string]string{
+		"p/top.sls":           "base:\n  '*': [a]\n",
+		"p/a.sls":             "a: 1\n",
+		"ext/pillar/extra.py": parityTree["ext/pillar/extra.py"],
+	}
+	s := newCrowded(t, files, func(_ *renderer.Config, c *Config, _ *ServiceConfig) {
+		c.External = externalRunner(t)
+		c.ExtPillar = chain("cmd_yaml", "echo %s >>"+runs+"; echo b: 1", "extra", []any{"x"})
+	})
+
+	var group sync.WaitGroup
+	for i := range minions {
+		group.Go(func() {
+			p, err := s.ask(t.Context(), fmt.Sprint("m", i))
+			if err != nil || p.Value("b") == nil || p.Value("ext_key") == nil {
+				t.Errorf("%s %v", plainText(p), err)
+			}
+		})
+	}
+	group.Wait()
+
+	text, err := os.ReadFile(runs)
+	if n := strings.Count(string(text), "\n"); err != nil || n != minions {
+		t.Errorf("the command has run %d times for %d minions, %v", n, minions, err)
 	}
 }
