@@ -123,11 +123,11 @@ func showAudit(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	return c.render(v, "audit", http.StatusOK, page{Title: "Audit", Data: d})
 }
 
-// fillOutcomes asks the master what became of the jobs.
+// fillOutcomes asks the master what became of the jobs. Without its answer the page shows the records alone.
 func (d *auditPage) fillOutcomes(c *Console, ctx context.Context, v *visit) error {
 	var ids []string
 	for i := range d.Rows {
-		if jid := d.Rows[i].JID; jid != "" {
+		if jid := d.Rows[i].JID; jid != "" && !slices.Contains(ids, jid) { // the rest of a batch has a record as well
 			ids = append(ids, jid)
 		}
 	}
@@ -136,7 +136,7 @@ func (d *auditPage) fillOutcomes(c *Console, ctx context.Context, v *visit) erro
 	for i := range d.Rows {
 		d.Rows[i].Outcome = byJID[d.Rows[i].JID]
 	}
-	return err
+	return otherThanRefusal(err)
 }
 
 // recordOf reads a record as the runner audit.records returns it.

@@ -66,3 +66,22 @@ func TestArgumentsAreShownAsTyped(t *testing.T) {
 		t.Errorf("%q", j.Args)
 	}
 }
+
+// TestAuditWithoutHistory: the page shows the records, and what was refused, when the outcomes of jobs cannot be
+// looked up.
+func TestAuditWithoutHistory(t *testing.T) {
+	answers := docAnswers()
+	answers["fleet.jobs"] = &Refusal{http.StatusServiceUnavailable, "The history does not answer."}
+	m := &recorded{answers: answers}
+	a := ask(t, newConsole(t, ""), m, http.MethodGet, "/audit?refused=1", nil)
+	for _, want := range []string{"started", "refused", "10.0.7.66"} {
+		if a.Code != http.StatusOK || !strings.Contains(a.Body, want) {
+			t.Errorf("%d, without %q", a.Code, want)
+		}
+	}
+	for _, low := range m.lows {
+		if low.Str("fun") == "audit.all" && (low.Value("refused") != true || low.Value("acts") != true) {
+			t.Errorf("%v", low)
+		}
+	}
+}
