@@ -1,6 +1,7 @@
 package console
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"math"
 	"net/http"
@@ -166,7 +167,7 @@ func docJob() *value.Map {
 	bad := value.NewMap(
 		"pkg_|-nginx_|-nginx_|-installed", state(0, true, "All specified packages are already installed", none),
 		"file_|-site_|-/etc/nginx/sites-enabled/shop_|-managed", state(1, true, "File /etc/nginx/sites-enabled/shop updated", diff),
-		"service_|-nginx_|-nginx_|-running", state(2, false, "Job for nginx.service failed because the control process exited with error code.", none),
+		"service_|-nginx_|-nginx_|-running", state(3, false, "Job for nginx.service failed because the control process exited with error code.", none),
 	)
 	minions, result := []any{}, value.NewMap()
 	for i := range 10 {
@@ -231,17 +232,23 @@ func docNodes() (appliance, course *value.Map) {
 	return appliance, value.NewMap("nodes", series, "unasked", value.NewMap("n3", "it does not answer"))
 }
 
+// docFinger is a fingerprint of its own for each minion.
+func docFinger(id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return strings.ReplaceAll(fmt.Sprintf("% x", sum), " ", ":")
+}
+
 // docAnswers are the answers of a master for the pictures in the documentation.
 func docAnswers() map[string]any {
 	f := newDocFleet()
 	jobs, history := docJobs()
 	appliance, course := docNodes()
-	finger := "5f:3a:c1:0b:77:e2:94:18:6d:a0:3b:f9:52:c8:1e:47:90:ab:6c:d3:08:25:71:fe:b4:19:8a:5d:e6:33:c0:7b"
+	finger := docFinger("web0023.example.com")
 	pending := []any{"web2000.example.com", "web2001.example.com", "web2002.example.com"}
 	waiting := value.NewMap()
 	all := append([]any{}, f.minions...)
 	for i, id := range pending {
-		waiting.Set(id, strings.Trim(finger[6*i:]+":"+finger[:max(0, 6*i-1)], ":"))
+		waiting.Set(id, docFinger(id.(string)))
 		all = append(all, value.NewMap("id", id, "key", "pending", "connected", false, "address", fmt.Sprintf("10.1.9.%d", i+1),
 			"seen", float64(now().Add(-time.Duration(20+30*i)*time.Second).Unix())))
 	}
@@ -302,12 +309,17 @@ func docAnswers() map[string]any {
 		token("b81e55d09c3fa264", "anna", "10.0.7.20", "2026-11-24T12:58:00Z", "2026-11-25T00:58:00Z"),
 	}))
 	m["audit.all"] = value.NewMap("unasked", value.NewMap("n3", "it does not answer"), "more", false, "damaged", int64(0), "records", []any{
+		record("2026-11-24T12:58:00Z", "anna", "password", "10.0.7.20", "login", "", "ok", "function", "mk_token"),
 		record("2026-11-24T13:10:00Z", "anna", "token", "10.0.7.20", "job.publish", "web*11.example.com", "started", "function", "state.apply",
 			"minions", int64(20), "jid", "20261124131000000000"),
+		record("2026-11-24T14:00:00Z", "anna", "token", "10.0.7.20", "job.publish", "*", "started", "function", "test.version",
+			"minions", int64(1999), "jid", "20261124140000000000"),
 		record("2026-11-24T14:55:02Z", "eve", "none", "10.0.7.66", "login", "", "refused", "function", "mk_token"),
 		record("2026-11-24T15:02:11Z", "anna", "token", "10.0.7.20", "key.accept", "web1999.example.com", "ok"),
 		record("2026-11-24T15:29:00Z", "anna", "token", "10.0.7.20", "job.publish", "web01*", "started", "function", "pkg.list_upgrades",
 			"minions", int64(100), "jid", "20261124152900000000"),
+		record("2026-11-24T15:40:00Z", "alice", "password", "10.0.7.12", "login", "", "ok", "function", "mk_token"),
+		record("2026-11-24T15:49:00Z", "otto", "password", "10.0.7.31", "login", "", "ok", "function", "mk_token"),
 		record("2026-11-24T15:51:00Z", "otto", "token", "10.0.7.31", "job.publish", "web0107.example.com", "started", "function", "service.restart",
 			"minions", int64(1), "jid", "20261124155100000000"),
 		record("2026-11-24T15:52:30Z", "otto", "token", "10.0.7.31", "job.publish", "*", "refused", "function", "cmd.run"),
@@ -353,6 +365,15 @@ func TestDocPages(t *testing.T) {
 			c.cfg.Nodes = true
 			c.cfg.Systems = []string{"pam"}
 			status := &control.Status{ID: "n1", Started: now().Add(-200 * time.Hour), Written: now()}
+			answers := answers
+			if name == "overview" { // the others are connected to n2
+				answers = docAnswers()
+				for i, m := range answers["presence.minions"].(*value.Map).List("minions") {
+					if i%2 == 0 || i >= 1982 {
+						m.(*value.Map).Set("connected", false)
+					}
+				}
+			}
 			a := ask(t, c, &recorded{answers: answers, status: status}, http.MethodGet, path, nil)
 			if a.Code != http.StatusOK {
 				t.Fatalf("%d %s", a.Code, a.Body)

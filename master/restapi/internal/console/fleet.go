@@ -26,7 +26,7 @@ func outcomes() []outcome {
 		{"error", "run did not start", "error"},
 		{"answered", "answered, ran no states", "answered"},
 		{"absent", "did not answer", "absent"},
-		{"never", "no states yet", "absent"},
+		{"never", "no states yet", "answered"},
 	}
 }
 
