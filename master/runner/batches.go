@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"saltern/master/jobs"
 	"saltern/master/value"
@@ -18,6 +19,9 @@ func batchDefs() map[string]def {
 		"batch.stop":   {"jid kill=", batchStop},
 	}
 }
+
+// stopWithin bounds how long batch.stop waits for the master that runs the batch, whose disk may hang.
+const stopWithin = 30 * time.Second
 
 // Batches are the batches of one master.
 type Batches interface {
@@ -72,11 +76,14 @@ func batchStop(c *call) (any, error) {
 		return nil, err
 	}
 
+	ctx, cancel := context.WithTimeout(c.ctx, stopWithin)
+	defer cancel()
+
 	var stopped bool
 	if c.Batches.Status(jid) != nil || c.BatchesElsewhere == nil {
-		stopped, err = c.Batches.Stop(c.ctx, jid)
+		stopped, err = c.Batches.Stop(ctx, jid)
 	} else {
-		stopped, err = c.BatchesElsewhere.Stop(c.ctx, jid, c.ownerOfBatch(jid))
+		stopped, err = c.BatchesElsewhere.Stop(ctx, jid, c.ownerOfBatch(jid))
 	}
 	if err != nil || !stopped || !c.flagArgument("kill", false) {
 		return stopped, err

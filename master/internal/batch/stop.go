@@ -37,7 +37,7 @@ func (m *Manager) Stop(ctx context.Context, jid string) (stopped bool, err error
 	case r := <-s.done:
 		return r.stopped, r.err
 	case <-ctx.Done():
-		return false, fmt.Errorf("wait until a batch is stopped: %w", ctx.Err())
+		return false, fmt.Errorf("wait until the batch is stopped, batch.status tells later whether it is: %w", ctx.Err())
 	}
 }
 

@@ -100,8 +100,8 @@ func unknownBatch(jid, owner string, o outcome) error {
 	case len(o.silent) == 0:
 		return nil
 	case owner != "":
-		return fmt.Errorf("the master %s runs the batch of the job %s and did not answer: nothing was changed. "+
-			"It goes on with the batch when it runs again; ask again then", owner, jid)
+		return fmt.Errorf("the master %s runs the batch of the job %s and did not answer: ask again. "+
+			"If it is down, it goes on with the batch when it runs again", owner, jid)
 	}
 	return fmt.Errorf("no master that answered runs the batch of the job %s; %s did not answer, and may go on with it: ask again",
 		jid, strings.Join(o.silent, ", "))

@@ -26,6 +26,7 @@ type crew struct {
 	fails map[string]bool
 	busy  string
 
+	asking  sync.Mutex // held while a minion asks
 	minions map[string]*mastertest.Minion
 
 	mu  sync.Mutex
@@ -84,17 +85,18 @@ func (c *crew) work(ctx context.Context, sub *event.Subscription) {
 				code = 1
 			}
 			if id != "web5" && (id != c.busy || fun == "test.ping") {
-				c.minions[id].Ask("_return", "jid", e.Data.Str("jid"), "fun", fun, "fun_args", []any{}, "return", true,
-					"retcode", int64(code), "success", code == 0)
+				c.ret(id, e.Data.Str("jid"), fun, code)
 			}
 		}
 	}
 }
 
-// return1 has the minion web1 return the job.
-func (c *crew) return1(jid string) {
-	c.minions["web1"].Ask("_return", "jid", jid, "fun", "test.arg", "fun_args", []any{}, "return", true, "retcode", int64(0),
-		"success", true)
+// ret has a minion return a job.
+func (c *crew) ret(id, jid, fun string, code int) {
+	c.asking.Lock()
+	defer c.asking.Unlock()
+	c.minions[id].Ask("_return", "jid", jid, "fun", fun, "fun_args", []any{}, "return", true, "retcode", int64(code),
+		"success", code == 0)
 }
 
 func (c *crew) slices() []string {

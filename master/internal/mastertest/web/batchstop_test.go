@@ -63,7 +63,7 @@ func TestStopOfBatchAtAnotherMaster(t *testing.T) {
 			t.Errorf("%s: %s", m.Host, mastertest.PlainText(got))
 		}
 	}
-	c.return1(jid)
+	c.ret("web1", jid, "test.arg", 0)
 	await.Holds(t, time.Second, "no further slice", func() bool { return fmt.Sprint(c.slices()) == "[web1]" })
 
 	for fun, want := range map[string]any{"batch.stop": false, "batch.status": nil} {

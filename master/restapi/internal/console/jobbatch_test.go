@@ -180,7 +180,7 @@ func TestStopOfBatch(t *testing.T) {
 
 	for query, want := range map[string]string{
 		"batch=stopped":                   "No further minion gets the job.",
-		"batch=unconfirmed&n=2&told=kill": "The batch itself was not stopped",
+		"batch=unconfirmed&n=2&told=kill": "The node that runs the batch did not confirm",
 		"batch=" + hostile:                "",
 	} {
 		q, _ := url.ParseQuery(query)

@@ -203,8 +203,8 @@ func sayStopped(outcome string, err error) error {
 func stoppedNotice(q url.Values) string {
 	batch := map[string]string{
 		batchStopped: "No further minion gets the job. ",
-		batchUnconfirmed: "The batch itself was not stopped, and further minions may get the job: " +
-			"the node that runs it did not answer. Stop it again when that node is back. ",
+		batchUnconfirmed: "The node that runs the batch did not confirm that it has stopped it: further minions may get the job. " +
+			"Stop it again when that node is back. ",
 	}[q.Get("batch")]
 	n, err := strconv.Atoi(q.Get("n"))
 	words := map[string]string{"term": "asked to end the job", "kill": "told to end the job at once"}[q.Get("told")]

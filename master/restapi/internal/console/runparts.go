@@ -20,10 +20,11 @@ type parts struct {
 // partsAsked returns the parts of a batch as it was asked for (batch.Spec).
 func partsAsked(spec *value.Map) parts {
 	seconds := func(name string) string {
-		if text := settingText(spec.Value(name)); text != "0" {
-			return strings.TrimSuffix(text, ".0")
+		text := strings.TrimSuffix(settingText(spec.Value(name)), ".0")
+		if text == "0" {
+			return ""
 		}
-		return ""
+		return text
 	}
 	return parts{
 		Batch:    spec.Str("size"),
