@@ -189,10 +189,14 @@ func (h *home) isDamaged(g *homeSegment) bool {
 	return g.damaged
 }
 
-// remove forgets a segment. It returns how many loads the segment had.
+// remove forgets a segment. It returns how many loads the segment had, and 0 if the segment is forgotten already: Clean
+// and a full disk may remove the same one.
 func (h *home) remove(g *homeSegment) (loads int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if !slices.Contains(h.segments, g) {
+		return 0
+	}
 	h.records -= len(g.refs)
 	h.segments = slices.DeleteFunc(slices.Clone(h.segments), func(x *homeSegment) bool { return x == g })
 	return len(g.loads)

@@ -216,6 +216,11 @@ func TestRoomThatSomethingElseTakes(t *testing.T) {
 			t.Fatal("accepted")
 		}
 	}
+	records := c.home.records
+	gone := &homeSegment{refs: make([]ref, 10), loads: make([]string, 10)}
+	if loads := c.home.remove(gone); loads != 0 || c.home.records != records {
+		t.Errorf("a segment was removed twice: %d loads, %d records of %d", loads, c.home.records, records)
+	}
 	if n := int(c.Stats().RemovedEarly); n == 0 || n > 3 || before-len(keptSegments(c)) != n {
 		t.Errorf("%d of %d segments removed, %d are left", n, before, len(keptSegments(c)))
 	}
