@@ -60,12 +60,16 @@ func samePacked(a, b any) bool {
 // a caller with full rights outranks the others. So all masters keep the same load, and no user can
 // hide another user's job by choosing its id. If neither outranks the other, Outranks returns
 // false.
-func Outranks(load, stored *value.Map) bool { return loadRank(load) > loadRank(stored) }
+func Outranks(load, stored *value.Map) bool { return Rank(load) > Rank(stored) }
 
-func loadRank(load *value.Map) int {
+// TopRank is the rank of a load whose job id a master generated.
+const TopRank = 2
+
+// Rank returns the rank of a load that a master published, from 0 to TopRank. See Outranks.
+func Rank(load *value.Map) int {
 	switch {
 	case !load.Bool(ChosenField):
-		return 2
+		return TopRank
 	case load.Str(AccountField) == "":
 		return 1
 	}

@@ -24,7 +24,7 @@ type batch struct {
 
 // Columns of the temporary tables.
 var (
-	loadColumns = []string{"jid", "load", "published"}
+	loadColumns = []string{"jid", "load"}
 	runColumns  = []string{"jid", "minion", "time", "user_name", "function", "result", "ok", "changed",
 		"would_change", "failed", "seconds", "retcode", "test", "revision", "summary", "adapted", "node",
 		"success", "ret", "envelope"}
@@ -33,7 +33,7 @@ var (
 	eventColumns = []string{"place", "writer", "number", "time", "tag", "data", "master"}
 )
 
-// newBatch converts records into rows. Of records with the same job and minion it takes the first. node is the name of
+// newBatch converts records into rows. Of returns of the same job and minion it takes the first. node is the name of
 // this machine, and for events the id of the master. reason may be empty; otherwise the records are written without
 // their content, which the database has refused for this reason.
 func newBatch(records []record, node, reason string) *batch {
@@ -41,12 +41,12 @@ func newBatch(records []record, node, reason string) *batch {
 	seen := map[recordKey]bool{}
 	for i := range records {
 		r := &records[i]
-		if seen[r.key()] {
-			continue
-		}
-		seen[r.key()] = true
 		switch r.kind {
 		case kindReturn:
+			if seen[r.key()] {
+				continue
+			}
+			seen[r.key()] = true
 			b.addReturn(r, node, reason)
 		case kindEvent:
 			b.addEvent(r, node, reason)
@@ -75,7 +75,7 @@ func (b *batch) addLoad(r *record, reason string) {
 		load = notStored(reason)
 		b.marked++
 	}
-	b.loads = append(b.loads, []any{r.jid, load, r.kind == kindLoad && reason == ""})
+	b.loads = append(b.loads, []any{r.jid, load})
 }
 
 func (b *batch) addEvent(r *record, master, reason string) {

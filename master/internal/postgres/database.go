@@ -40,7 +40,7 @@ type database struct {
 
 // The temporary tables, into which a transaction copies its rows.
 const stagingTables = `
-CREATE TEMPORARY TABLE saltern_new_loads (jid text, load jsonb, published boolean) ON COMMIT DELETE ROWS;
+CREATE TEMPORARY TABLE saltern_new_loads (jid text, load jsonb) ON COMMIT DELETE ROWS;
 CREATE TEMPORARY TABLE saltern_new_runs (
 	jid text, minion text, time timestamp with time zone, user_name text, function text, result text, ok bigint,
 	changed bigint, would_change bigint, failed bigint, seconds double precision, retcode bigint, test boolean,
@@ -140,17 +140,27 @@ func closeConn(conn *pgx.Conn) {
 	_ = conn.Close(ctx)
 }
 
+// loadRank is an expression for the rank of a load in jids, of which the highest stays whatever the order: one without
+// its content, one that was made of a return, those whose job id a caller chose (jobs.Rank), and all others, such as
+// those of Salt.
+const loadRank = `CASE WHEN load ? 'saltern_not_stored' THEN 0
+		WHEN load ? 'return' THEN 1
+		WHEN load->'saltern_rank' = '0' THEN 2
+		WHEN load->'saltern_rank' = '1' THEN 3
+		ELSE 4 END`
+
 const insertLoads = `
 INSERT INTO jids (jid, load)
 	SELECT n.jid, n.load FROM saltern_new_loads n
 	WHERE NOT EXISTS (SELECT 1 FROM jids j WHERE j.jid = n.jid)
-	ORDER BY n.jid, n.published DESC
+	ORDER BY n.jid, (SELECT ` + loadRank + ` FROM (SELECT n.load) AS l) DESC
 	ON CONFLICT DO NOTHING`
 
-// A load that came with a return is replaced by the load of the job.
+// Where another transaction changes the row meanwhile, the database compares with the new one.
 const replaceLoads = `
-UPDATE jids j SET load = n.load FROM saltern_new_loads n
-	WHERE n.published AND j.jid = n.jid AND j.load ? 'return'`
+UPDATE jids j SET load = n.load
+	FROM (SELECT DISTINCT ON (jid) jid, load, ` + loadRank + ` AS rank FROM saltern_new_loads ORDER BY jid, rank DESC) n
+	WHERE j.jid = n.jid AND n.rank > (SELECT ` + loadRank + ` FROM (SELECT j.load) AS l)`
 
 // Rows of Salt's returner are never doubled: minions and masters of Salt may write into the same tables.
 const insertRuns = `
@@ -168,6 +178,7 @@ WITH fresh AS (
 			n.envelope || jsonb_build_object('return', n.ret), n.time
 		FROM saltern_new_runs n JOIN fresh f ON f.jid = n.jid AND f.minion = n.minion
 		WHERE NOT EXISTS (SELECT 1 FROM salt_returns r WHERE r.jid = n.jid AND r.id = n.minion)
+		ON CONFLICT DO NOTHING
 ), states AS (
 	INSERT INTO saltern_states (jid, minion, kind, number, id, sls, name, function, comment, changes, cause, seconds)
 		SELECT s.jid, s.minion, s.kind, s.number, s.id, s.sls, s.name, s.function, s.comment, s.changes, s.cause,

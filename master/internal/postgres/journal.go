@@ -112,17 +112,18 @@ func (j *Journal) AddJob(a jobs.ArchivedJob) error {
 		return nil
 	}
 
-	load, err := jobs.JSONOf(plainLoad(a.Load))
+	plain := plainLoad(a.Load)
+	_, fromReturn := plain.Get("return")
+	if rank := jobs.Rank(a.Load); rank < jobs.TopRank && !fromReturn {
+		plain.Set(rankField, int64(rank))
+	}
+	load, err := jobs.JSONOf(plain)
 	if err != nil {
 		j.log.Warn("load of a job is left out of PostgreSQL", "jid", a.JID, "error", err)
 		return nil
 	}
-	kind := kindLoad
-	if _, ok := a.Load.Get("return"); ok {
-		kind = kindFirstLoad
-	}
 	return j.write(j.own, &record{
-		kind:    kind,
+		kind:    kindLoad,
 		time:    a.Time,
 		added:   j.now(),
 		jid:     a.JID,
@@ -253,10 +254,13 @@ const (
 // cleanText returns a text for a column of text, cut.
 func cleanText(s string) string { return printable.Clip(printable.Clean(s), maxText) }
 
+// rankField is the field of a load in jids whose job id a caller chose: the rank of the load. Others have none.
+const rankField = "saltern_rank"
+
 // plainLoad returns a copy of a load without the fields that the loads of Salt's masters do not have.
 func plainLoad(load *value.Map) *value.Map {
 	out := load.Clone()
-	for _, name := range append(jobs.OwnFields(), event.EauthField, summary.RevisionField) {
+	for _, name := range append(jobs.OwnFields(), event.EauthField, summary.RevisionField, rankField) {
 		out.Delete(name)
 	}
 	return out

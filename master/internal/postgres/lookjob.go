@@ -83,6 +83,7 @@ func (l *Lookups) readLoad(ctx context.Context, conn *pgx.Conn, jid string) (*va
 	if err != nil || !isMap {
 		return nil, errNoLoad
 	}
+	load.Delete(rankField)
 	return load, nil
 }
 

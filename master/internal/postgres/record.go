@@ -28,23 +28,13 @@ type record struct {
 	tag    string
 }
 
-// recordKey identifies what a record is of.
+// recordKey identifies the job or the return of a record.
 type recordKey struct {
 	kind        recordKind
 	jid, minion string
-	writer      string
-	number      uint64
 }
 
-func (r *record) key() recordKey {
-	return recordKey{
-		kind:   r.kind,
-		jid:    r.jid,
-		minion: r.minion,
-		writer: r.writer,
-		number: r.number,
-	}
-}
+func (r *record) key() recordKey { return recordKey{kind: r.kind, jid: r.jid, minion: r.minion} }
 
 // logName returns the attributes that name the record in the log.
 func (r *record) logName() []any {
@@ -60,7 +50,7 @@ type recordKind byte
 const (
 	kindLoad      recordKind = 1
 	kindReturn    recordKind = 2
-	kindFirstLoad recordKind = 3 // the load of a job that no master knew, made of its first return
+	kindFirstLoad recordKind = 3 // of spools of before: a load that was made of a return, treated as any load
 	kindEvent     recordKind = 4
 )
 
