@@ -12,11 +12,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"saltern/master/value"
+	"saltern/test/await"
 	"saltern/test/check"
 )
 
@@ -113,7 +113,10 @@ func TestSaltWritesTheSameEvents(t *testing.T) {
 	r.taken(events)
 
 	oursBefore := rowsOfEvents(t, s.query(t, ours), "salt_events")
-	time.Sleep(1100 * time.Millisecond) // keep_jobs_seconds
+	old := s.query(t, ours)
+	await.That(t, "events are older than keep_jobs_seconds", func() bool {
+		return count(t, old, "SELECT count(*) FROM salt_events WHERE alter_time > now() - interval '1 second'") == 0
+	})
 	question, err := json.Marshal(map[string]any{
 		"psycopg2": psycopg2,
 		"port":     s.port,
