@@ -13,7 +13,6 @@ import (
 // What is one side of a comparison: a ref, a folder, or nothing for what is served now.
 type What struct {
 	Ref    string // branch, tag or commit
-	Exact  bool   // Ref is the whole id of a commit, also if a branch or tag is named like it
 	Folder string // path of a folder that takes the place of the roots of an environment
 }
 

@@ -82,7 +82,7 @@ func (s *Service) side(ctx context.Context, r Request, what What, work string, p
 
 	out := &side{}
 	if cfg.Git != nil {
-		pinned, err := cfg.Git.Pin(ctx, gitremote.Pin{Ref: what.Ref, Exact: what.Exact, Remote: r.Remote, Into: r.Into})
+		pinned, err := cfg.Git.Pin(ctx, gitremote.Pin{Ref: what.Ref, Remote: r.Remote, Into: r.Into})
 		out.release = append(out.release, pinned.Release)
 		if err != nil {
 			return out, fmt.Errorf("compare %s: %w", what, err)

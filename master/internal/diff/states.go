@@ -36,7 +36,7 @@ func (s *Service) stateSide(ctx context.Context, r Request, what What, copied st
 		compare.Untrusted = []string{copied}
 	}
 	if files.Git != nil {
-		pinned, err := files.Git.Pin(ctx, env, gitremote.Pin{Ref: what.Ref, Exact: what.Exact, Remote: r.Remote, Into: r.Into})
+		pinned, err := files.Git.Pin(ctx, env, gitremote.Pin{Ref: what.Ref, Remote: r.Remote, Into: r.Into})
 		if err != nil {
 			return fmt.Errorf("compare %s: %w", what, err)
 		}

@@ -21,6 +21,11 @@ func TestPin(t *testing.T) {
 	up.Commit("feature", "a.sls", "feature\n", "sub/b.sls", "feature\n")
 	up.Git("tag", "v1", "feature")
 	commit := strings.TrimSpace(up.Git("rev-parse", "feature"))
+	gone := strings.Repeat("ab", 20)
+	for _, id := range []string{commit, gone} { // branches that are named like commits
+		up.Branch(id, "master")
+		up.Commit(id, "a.sls", "another\n", "sub/b.sls", "another\n")
+	}
 
 	for _, tt := range []struct {
 		name   string
@@ -32,6 +37,9 @@ func TestPin(t *testing.T) {
 		{"a branch", gitremote.Pin{Ref: "feature"}, "feature", true},
 		{"a tag", gitremote.Pin{Ref: "v1"}, "feature", true},
 		{"a commit", gitremote.Pin{Ref: commit[:8]}, "feature", true},
+		{"a whole id", gitremote.Pin{Ref: commit}, "feature", true},
+		{"a whole id, in capitals", gitremote.Pin{Ref: strings.ToUpper(commit)}, "feature", true},
+		{"the id of no commit", gitremote.Pin{Ref: gone}, "served", false},
 		{"into its branch", gitremote.Pin{Ref: "feature", Into: "master"}, "feature", true},
 		{"into another branch", gitremote.Pin{Ref: "feature", Into: "v1"}, "served", false},
 		{"another remote", gitremote.Pin{Ref: "feature", Remote: "nosuch"}, "served", false},

@@ -11,7 +11,6 @@ import (
 // Pin names a ref whose tree takes the place of a branch that is served.
 type Pin struct {
 	Ref    string // branch, tag or commit; "": what is served now
-	Exact  bool   // Ref is the whole id of a commit, and not the name of a branch or tag that looks like one
 	Remote string // URL or name of the remote; "": every remote that has Ref
 	Into   string // branch of which the tree takes the place; "": the one that is served as base, or first
 }
@@ -23,13 +22,11 @@ func (p Pin) Concerns(name, url string) bool {
 }
 
 // Tree returns the tree of the ref in a snapshot: a branch, a tag, or a commit that has been
-// fetched. ok is false if there is none.
+// fetched. A whole id is that commit, as in git itself, also if a branch or tag is named like it. ok is
+// false if there is none.
 func (p Pin) Tree(ctx context.Context, repo *git.Repository, snap *git.Snapshot) (tree string, ok bool, err error) {
-	if p.Exact {
-		if !IsCommit(p.Ref) {
-			return "", false, nil
-		}
-		return repo.Resolve(ctx, p.Ref)
+	if id := strings.ToLower(p.Ref); IsCommit(id) {
+		return repo.Resolve(ctx, id)
 	}
 	if b, ok := snap.Branch(p.Ref); ok {
 		return b.Tree, true, nil

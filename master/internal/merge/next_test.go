@@ -1,8 +1,14 @@
 package merge
 
 import (
+	"net/url"
+	"strings"
 	"testing"
 	"time"
+
+	"saltern/master/internal/merge/options"
+	"saltern/master/internal/repos"
+	"saltern/test/check"
 )
 
 // TestNext: commits for which the server has an error come after the others that are due.
@@ -29,5 +35,26 @@ func TestNext(t *testing.T) {
 		if want == "twice" {
 			now = now.Add(time.Second)
 		}
+	}
+}
+
+// TestLongTarget: a status leads to an address that each server takes, however long the names are.
+func TestLongTarget(t *testing.T) {
+	commit := strings.Repeat("a", 40)
+	for _, tt := range []struct {
+		name, console, remote, want string
+	}{
+		{"short", "https://salt/console", "https://git/pillar", "https://salt/console/diff?into=&ref=" + commit + "&remote=https%3A%2F%2Fgit%2Fpillar"},
+		{"a long remote", "https://salt/console", "https://git/" + strings.Repeat("ä", 60), "https://salt/console/diff"},
+		{"a long console", "https://salt/" + strings.Repeat("x", 250), "https://git/pillar", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			console, err := url.Parse(tt.console)
+			check.Must(t, err)
+			w := &worker{to: &options.Report{Console: console}, tips: repos.Tips{URL: tt.remote}}
+			if got := w.target(commit); got != tt.want {
+				t.Errorf("got %q", got)
+			}
+		})
 	}
 }

@@ -26,6 +26,13 @@ func (s *Service) AddRunners(t *runner.Table) {
 func (w *worker) list(ctx context.Context) *value.Map {
 	out := value.NewMap("remote", w.to.Remote, "form", string(w.to.Form), "project", w.to.Project, "context", w.to.Context)
 	s := w.service
+	if tips, _ := s.cfg.Remotes.Tips(w.to.Remote, nil); tips.URL != "" { // what comparisons name
+		out.Set("url", tips.URL)
+	}
+	if w.to.Into != "" {
+		out.Set("into", w.to.Into)
+	}
+
 	s.mu.Lock()
 	failing := s.failing[w.name()]
 	if failing == nil {

@@ -412,14 +412,21 @@ func brief(text string) string {
 	return string(r[:forge.MaxDescription-1]) + "…"
 }
 
-// target returns the address of the console's page for a commit, or "".
+// target returns the address of the console's page for a commit, or "". If the names make it too long for a
+// server, it is the page that lists the reported commits.
 func (w *worker) target(commit string) string {
 	if w.to.Console == nil {
 		return ""
 	}
 	page := w.to.Console.JoinPath("diff")
+	list := page.String()
 	page.RawQuery = url.Values{"ref": {commit}, "remote": {w.tips.URL}, "into": {w.to.Into}}.Encode()
-	return page.String()
+	for _, address := range []string{page.String(), list} {
+		if len(address) <= forge.MaxTarget {
+			return address
+		}
+	}
+	return ""
 }
 
 // compare compares a commit with what is served, and records the outcome. It returns an error if
@@ -472,7 +479,7 @@ func (w *worker) outcome(ctx context.Context, it *item) (outcome, error) {
 	var parts []part
 	for _, kind := range kinds {
 		report, err := w.service.cfg.Compare.Compare(ctx, diff.Request{
-			To:         diff.What{Ref: it.Commit, Exact: true},
+			To:         diff.What{Ref: it.Commit},
 			Remote:     w.tips.URL,
 			Into:       w.to.Into,
 			Target:     "*",

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"sync"
 	"testing"
@@ -38,7 +39,7 @@ func TestReportsInTheMerge(t *testing.T) {
 	up.Commit("old", "web.sls", "port: 1\n")
 	a := mastertest.StartAPIWith(t, fmt.Sprintf(`ext_pillar: [{git: ["main %s": [{env: base}]]}]
 git_pillar_update_interval: 1
-saltern_merge_reports: [{remote: pillar, form: gitea, url: "%s", project: ops/pillar, token: x}]
+saltern_merge_reports: [{remote: pillar, form: gitea, url: "%s", project: ops/pillar, token: x, into: main}]
 `, up.URL(), server.URL), "")
 	a.AcceptedMinion("web1", "min6").Pillar()
 	reports := func() *value.Map {
@@ -67,12 +68,18 @@ saltern_merge_reports: [{remote: pillar, form: gitea, url: "%s", project: ops/pi
 	if got != want {
 		t.Errorf("the server got %s\nwant %s", got, want)
 	}
+	made := reports() // names the comparison
+	compared := url.Values{"ref": {commit}, "remote": {made.Str("url")}, "into": {made.Str("into")}}
+	if made.Str("url") == "" || made.Str("into") != "main" {
+		t.Errorf("got %v", made)
+	}
 
 	for _, tt := range []struct {
 		path, user, has string
 		code            int
 	}{
 		{"/diff/pillars?ref=feature", "alice", `"to": "8080"`, 200},
+		{"/diff/pillars?" + compared.Encode(), "alice", `"to": "8080"`, 200},
 		{"/diff/states?ref=feature&tgt=web*", "alice", `"differ": 0`, 200},
 		{"/diff/pillars?ref=feature&format=junit", "alice", "testsuite", 200},
 		{"/diff/pillars", "alice", "name what to compare", 400},

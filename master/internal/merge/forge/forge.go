@@ -24,6 +24,9 @@ const (
 	Timeout = 15 * time.Second
 	// MaxDescription bounds the description of a status, in characters, as GitHub does; others take more.
 	MaxDescription = 140
+	// MaxTarget bounds the address that a status leads to, in bytes, as GitLab does (its model
+	// GenericCommitStatus): it refuses a status with a longer one.
+	MaxTarget = 255
 	// MaxComment bounds a comment in bytes. GitHub takes 65,536 characters.
 	MaxComment = 30_000
 	maxAnswer  = 8 << 20

@@ -209,23 +209,31 @@ func (d *diffPage) addReports(c *Console, ctx context.Context, v *visit) error {
 					return nil
 				}
 				m, _ := x.(*value.Map)
-				d.Reported = append(d.Reported, c.diffReportedOf(entry.Str("remote"), m))
+				d.Reported = append(d.Reported, c.diffReportedOf(entry, m))
 			}
 		}
 	}
 	return nil
 }
 
-func (c *Console) diffReportedOf(remote string, m *value.Map) diffReported {
+// diffReportedOf returns a commit of an entry of git.reports. Its link leads to the comparison that was reported.
+func (c *Console) diffReportedOf(entry, m *value.Map) diffReported {
+	compared := url.Values{"ref": {m.Str("commit")}}
+	for field, text := range map[string]string{"remote": entry.Str("url"), "into": entry.Str("into")} {
+		if text != "" {
+			compared.Set(field, text)
+		}
+	}
+
 	r := diffReported{
-		Remote:      briefName(remote),
+		Remote:      briefName(entry.Str("remote")),
 		Branch:      briefName(m.Str("branch")),
 		Commit:      briefName(cutText(m.Str("commit"), 12)),
 		State:       briefName(m.Str("state")),
 		Class:       "differs",
 		Description: briefText(m.Str("description")),
 		When:        c.momentOf(m.Str("since")),
-		URL:         c.base + "/diff?" + url.Values{"ref": {m.Str("commit")}}.Encode(),
+		URL:         c.base + "/diff?" + compared.Encode(),
 	}
 	switch r.State {
 	case "":

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"html"
 	"net/http"
 	"net/url"
 	"strings"
@@ -103,6 +104,26 @@ func TestDiffPageCompares(t *testing.T) {
 		return
 	}
 	t.Error("nothing was compared")
+}
+
+// TestReportedLink: the link of a reported commit asks for the comparison that was reported.
+func TestReportedLink(t *testing.T) {
+	c := newConsole(t, "")
+	commit := strings.Repeat("c", 40)
+	reports := []any{value.NewMap("remote", "pillar", "url", "https://git.example/ops/pillar.git?a&b", "into", "release/1",
+		"reported", []any{value.NewMap("branch", "feature", "commit", commit, "state", "success")})}
+	m := &recorded{answers: map[string]any{pillarDiff: theDifference(), gitReports: reports}}
+	page := ask(t, c, m, http.MethodGet, "/diff", nil).Body
+	_, rest, _ := strings.Cut(page, `<a href="`+c.base+`/diff?`)
+	text, _, _ := strings.Cut(rest, `"`)
+	query, err := url.ParseQuery(html.UnescapeString(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := url.Values{"ref": {commit}, "remote": {"https://git.example/ops/pillar.git?a&b"}, "into": {"release/1"}}
+	if query.Encode() != want.Encode() {
+		t.Errorf("the link asks for %v", query)
+	}
 }
 
 // TestDiffPageRights: who may compare nothing gets no page, and who may not list branches types them.
