@@ -498,6 +498,7 @@ func (m *Master) openServices(ctx context.Context) error {
 	m.openSchedule()
 	m.openSaved()
 	m.openReturners()
+	m.openPostgresEvents()
 	m.openNotify()
 	m.openMerge()
 	m.unanswered = unanswered.New(m.bus, m.presence, m.now)

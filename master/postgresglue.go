@@ -66,17 +66,23 @@ func (m *Master) openPostgres() {
 		Now:      m.now,
 		Log:      m.quiet,
 	})
-	if c.Postgres.Events {
-		m.postgresEvents = postgres.NewEvents(postgres.EventsConfig{
-			Settings: c.Postgres,
-			Dir:      filepath.Join(dir, "events"),
-			Master:   c.ID,
-			Bus:      m.bus,
-			Wants:    event.ByGlobs(c.EventReturnWhitelist, c.EventReturnBlacklist),
-			Now:      m.now,
-			Log:      m.quiet,
-		})
+}
+
+// openPostgresEvents opens what writes events to PostgreSQL, if that is asked for. It uses the bus.
+func (m *Master) openPostgresEvents() {
+	c := m.cfg
+	if m.postgres == nil || !c.Postgres.Events {
+		return
 	}
+	m.postgresEvents = postgres.NewEvents(postgres.EventsConfig{
+		Settings: c.Postgres,
+		Dir:      filepath.Join(c.CacheDir, "postgres", "events"),
+		Master:   c.ID,
+		Bus:      m.bus,
+		Wants:    event.ByGlobs(c.EventReturnWhitelist, c.EventReturnBlacklist),
+		Now:      m.now,
+		Log:      m.quiet,
+	})
 }
 
 // olderJobs returns nil, not an interface with a nil pointer, on a master that does not look jobs up in PostgreSQL.
