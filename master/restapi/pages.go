@@ -35,6 +35,7 @@ func (s *Server) newConsole() (*console.Console, error) {
 		Secure:  s.opts.Cert != "",
 		Version: release.Version(),
 		Cluster: s.master.ClusterID != "",
+		Name:    s.master.ClusterID,
 		Nodes:   s.master.Door != "",
 		Systems: slices.Sorted(slices.Values(s.master.ExternalAuth.Keys())),
 		Log:     s.quiet,

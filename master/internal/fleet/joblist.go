@@ -170,6 +170,9 @@ func (f *Fleet) jobMap(ctx context.Context, cache loads, j *foundJob, budget *in
 	}
 	m.Set("ok", int64(out.OK))
 	m.Set("failed", int64(out.Failed))
+	m.Set("changed", int64(out.Changed))
+	m.Set("would_change", int64(out.WouldChange))
+	m.Set("error", int64(out.Error))
 	if len(minions) > 0 {
 		m.Set("absent", int64(max(0, len(minions)-out.OK-out.Failed)))
 	}

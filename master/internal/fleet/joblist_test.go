@@ -94,6 +94,28 @@ func TestOutcomesOfJobs(t *testing.T) {
 	}
 }
 
+// TestOutcomesOfRunsOfStates: of a run of states the answer tells the same results apart as fleet.last.
+func TestOutcomesOfRunsOfStates(t *testing.T) {
+	b := newBench(t)
+	one := b.job("state.apply", "alice", "web1", "web2!")
+	for minion, ret := range map[string]any{
+		"web3": states("a=changed"),
+		"web4": []any{"Rendering SLS 'base:a' failed"},
+		"web5": states("a=would"),
+	} {
+		again := b.archived(minion, "state.apply", "", ret)
+		again.JID = one
+		b.add(again)
+	}
+
+	m, _ := b.mustListJobs(loadsOf{}, "jid", one).List("jobs")[0].(*value.Map)
+	for field, want := range map[string]int64{"ok": 3, "changed": 1, "would_change": 1, "failed": 2, "error": 1} {
+		if got, _ := m.Int(field); got != want {
+			t.Errorf("%s: %d, want %d", field, got, want)
+		}
+	}
+}
+
 // TestJobsOfTheHistoryArePaged: each job is in one page, in whichever order its returns came.
 func TestJobsOfTheHistoryArePaged(t *testing.T) {
 	b := newBench(t)

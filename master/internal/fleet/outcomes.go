@@ -28,12 +28,31 @@ const (
 type outcome struct {
 	whole   bool                      // it has all runs of the history
 	results map[uint64]summary.Result // by the hash of the minion's id
-	failed  int
+	counts  Outcome
 }
 
 // Outcome counts the returns of a job by result.
 type Outcome struct {
-	OK, Failed int
+	OK, Failed           int
+	Changed, WouldChange int // runs of states among those that are OK
+	Error                int // runs of states that did not start, among those that failed
+}
+
+func (o *Outcome) add(result summary.Result) {
+	if result >= summary.Failed {
+		o.Failed++
+	} else {
+		o.OK++
+	}
+
+	switch result {
+	case summary.Changed:
+		o.Changed++
+	case summary.WouldChange:
+		o.WouldChange++
+	case summary.Error:
+		o.Error++
+	}
 }
 
 func newOutcomes() *outcomes { return &outcomes{jobs: map[string]*outcome{}} }
@@ -64,9 +83,7 @@ func (o *outcomes) addLocked(one *outcome, run *history.Run) {
 	result := run.Summary.Result
 	one.results[minion] = result
 	o.returns++
-	if result >= summary.Failed {
-		one.failed++
-	}
+	one.counts.add(result)
 }
 
 // of returns the outcome of a job if it is known.
@@ -77,11 +94,7 @@ func (o *outcomes) of(jid string) (Outcome, bool) {
 	if one == nil || !one.whole {
 		return Outcome{}, false
 	}
-	return one.outcome(), true
-}
-
-func (one *outcome) outcome() Outcome {
-	return Outcome{OK: len(one.results) - one.failed, Failed: one.failed}
+	return one.counts, true
 }
 
 func (o *outcomes) forgetLocked() {
@@ -130,5 +143,5 @@ func (f *Fleet) readOutcome(ctx context.Context, jid string, budget *int) (out O
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	one.whole = true
-	return one.outcome(), true, nil
+	return one.counts, true, nil
 }

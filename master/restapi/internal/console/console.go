@@ -33,6 +33,7 @@ type Config struct {
 	Secure  bool     // browsers reach the console by TLS
 	Version string   // version of the program
 	Cluster bool     // the master is one of several in a cluster
+	Name    string   // of the cluster; "" without one
 	Nodes   bool     // a supervisor monitors the master and reports the state of the nodes
 	Systems []string // names of the systems in external_auth that the log-in page offers
 	SignIn  SignIn   // log-in by an OpenID provider, besides passwords
@@ -191,22 +192,23 @@ func (c *Console) functions() template.FuncMap {
 	}
 	type rows struct {
 		Base string
-		Rows []job
+		Rows []jobRow
 	}
 	type faultRow struct {
 		Base  string
 		Fault fault
 	}
 	return template.FuncMap{
-		"tab":     func(p page, section, path, word string) tab { return tab{p.Base, path, word, p.Section == section} },
-		"clock":   c.moment,
-		"octets":  octetGroups,
-		"capital": capital,
-		"pieces":  pieces,
-		"program": programWord,
-		"fault":   func(base string, f fault) faultRow { return faultRow{base, f} },
-		"rows":    func(base string, list []job) rows { return rows{base, list} },
-		"hint":    func(text, word, url string) hint { return hint{text, word, url} },
+		"tab":      func(p page, section, path, word string) tab { return tab{p.Base, path, word, p.Section == section} },
+		"clock":    c.moment,
+		"octets":   octetGroups,
+		"capital":  capital,
+		"pieces":   pieces,
+		"commands": commands,
+		"program":  programWord,
+		"fault":    func(base string, f fault) faultRow { return faultRow{base, f} },
+		"rows":     func(base string, list []jobRow) rows { return rows{base, list} },
+		"hint":     func(text, word, url string) hint { return hint{text, word, url} },
 	}
 }
 
@@ -390,6 +392,7 @@ type page struct {
 	Base, Style, Script string
 	Title, Section      string
 	Version             string
+	Cluster             string // name of the cluster; "" without one
 	Now                 string // time of the answer, by which the script tells ages
 	User, Role          string // "" when nobody is logged in
 	Token               string // token that the page's forms must contain
@@ -447,6 +450,7 @@ func (c *Console) render(v *visit, template string, code int, p page) (Answer, e
 	p.Section = v.section
 	if v.login.Token != "" {
 		p.User = briefName(v.login.User)
+		p.Cluster = briefName(c.cfg.Name)
 		p.Role = v.roleWord()
 		p.May = v.rights()
 		p.Token = formToken(v.login.Token)

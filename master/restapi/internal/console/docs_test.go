@@ -133,21 +133,25 @@ func (f *docFleet) trend() *value.Map {
 // docJobs are the newest jobs, the oldest first, and what became of them.
 func docJobs() (list []any, outcomes *value.Map) {
 	rows := []any{}
-	add := func(age time.Duration, function, target, user string, arg []any, ok, failed, absent int) {
+	add := func(age time.Duration, function, target, user string, arg []any, ok, failed, absent int, more ...any) {
 		at := now().Add(-age)
 		jid := at.Format("20060102150405") + "000000"
 		list = append(list, value.NewMap("JID", jid, "Function", function, "Arguments", arg, "Target", target, "Target-type", "glob",
 			"User", user, "StartTime", at.Format("2006, Jan 02 15:04:05.000000")))
-		rows = append(rows, value.NewMap("jid", jid, "time", at.Format(time.RFC3339), "function", function, "user", user,
-			"ok", int64(ok), "failed", int64(failed), "absent", int64(absent)))
+		row := value.NewMap("jid", jid, "time", at.Format(time.RFC3339), "function", function, "user", user,
+			"ok", int64(ok), "failed", int64(failed), "absent", int64(absent))
+		for i := 0; i < len(more); i += 2 {
+			row.Set(more[i], int64(more[i+1].(int)))
+		}
+		rows = append(rows, row)
 	}
-	add(50*time.Second, "state.apply", "web010*", "otto", []any{"nginx"}, 8, 1, 1)
+	add(50*time.Second, "state.apply", "web010*", "otto", []any{"nginx"}, 8, 1, 1, "changed", 8)
 	add(9*time.Minute, "service.restart", "web0107.example.com", "otto", []any{"nginx"}, 0, 1, 0)
 	add(31*time.Minute, "pkg.list_upgrades", "web01*", "anna", nil, 99, 0, 1)
 	add(2*time.Hour, "test.version", "*", "anna", nil, 1979, 0, 20)
 	add(2*time.Hour+50*time.Minute, "state.apply", "web*11.example.com", "anna",
-		[]any{value.NewMap("__kwarg__", true, "test", true)}, 20, 0, 0)
-	add(14*time.Hour, "state.apply", "*", "root", nil, 1934, 45, 20)
+		[]any{value.NewMap("__kwarg__", true, "test", true)}, 20, 0, 0, "would_change", 20)
+	add(14*time.Hour, "state.apply", "*", "root", nil, 1934, 45, 20, "changed", 219, "error", 5) // what addRun says of the night
 	return list, value.NewMap("jobs", rows, "next", "")
 }
 
@@ -198,7 +202,7 @@ func docNodes() (appliance, course *value.Map) {
 	}
 	asRoot := func(program string) any {
 		return value.NewMap("code", "SCA-502", "severity", "notice", "title", program+" runs as root", "subject", program,
-			"next", "create the account named under users in appliance.yaml", "since", now().Add(-200*time.Hour).Format(time.RFC3339))
+			"next", "create the accounts that users in appliance.yaml names, then: systemctl restart applianced", "since", now().Add(-200*time.Hour).Format(time.RFC3339))
 	}
 	appliance = value.NewMap("time", at, "health", "degraded", "cluster", "lab", "node", "n1", "address", "10.0.0.10", "holders", []any{"n1"},
 		"nodes", []any{node("n1", "10.0.0.1", int64(991), "ready"), node("n2", "10.0.0.2", int64(989), "ready"), node("n3", "10.0.0.3", nil, "unreachable")},
@@ -206,7 +210,7 @@ func docNodes() (appliance, course *value.Map) {
 		"storage", value.NewMap("kind", "volume", "total", int64(252<<30), "free", int64(181<<30)),
 		"problems", []any{
 			value.NewMap("code", "SCA-104", "severity", "warning", "title", "node n3 is unreachable", "subject", "n3", "cause",
-				"dial tcp 10.0.0.3:4521: no route to host", "next", "applianced ping n3; if it is gone for good: applianced remove n3", "since",
+				"dial tcp 10.0.0.3:4521: no route to host", "next", "applianced ping n3; if it is gone for good, and the other nodes say the same: applianced remove n3", "since",
 				now().Add(-13*time.Minute).Format(time.RFC3339)),
 			asRoot("salt-master"), asRoot("applianced lb"), asRoot("salt-api")})
 
@@ -363,6 +367,7 @@ func TestDocPages(t *testing.T) {
 			c := newConsole(t, "/api")
 			c.cfg.Cluster = name == "overview" || name == "schedule"
 			c.cfg.Nodes = true
+			c.cfg.Name = "lab"
 			c.cfg.Systems = []string{"pam"}
 			status := &control.Status{ID: "n1", Started: now().Add(-200 * time.Hour), Written: now()}
 			answers := answers

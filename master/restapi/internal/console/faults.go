@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -23,8 +24,15 @@ type fault struct {
 // faultOf is what a problem is about, and its cause. Each may be "".
 type faultOf struct{ Subject, Cause string }
 
-// Named reports whether the title names what the only problem is about.
-func (f fault) Named() bool { return len(f.Of) == 1 && strings.Contains(f.Title, f.Of[0].Subject) }
+// Named reports whether the title names all that the problem is about.
+func (f fault) Named() bool {
+	for _, of := range f.Of {
+		if !strings.Contains(f.Title, of.Subject) && !strings.Contains(f.Title, programWord(of.Subject)) {
+			return false
+		}
+	}
+	return true
+}
 
 // Causes returns the causes, each once.
 func (f fault) Causes() (out []string) {
@@ -38,6 +46,9 @@ func (f fault) Causes() (out []string) {
 	return out
 }
 
+// subjectMark stands in a title in place of what the problem is about.
+const subjectMark = "…"
+
 // shownFaults is how many faults stand on the page before the others are folded.
 const shownFaults = 3
 
@@ -48,7 +59,7 @@ func (c *Console) faultsOf(found []control.NodeProblem) (out []fault) {
 	for _, p := range found {
 		kind := p.Title
 		if p.Subject != "" {
-			kind = strings.Replace(p.Title, p.Subject, "…", 1)
+			kind = strings.Replace(p.Title, p.Subject, subjectMark, 1)
 		}
 		of := faultOf{p.Subject, p.Cause}
 		key := [3]string{p.Code, kind, p.Next}
@@ -69,13 +80,27 @@ func (c *Console) faultsOf(found []control.NodeProblem) (out []fault) {
 		}
 
 		f := &out[i]
-		f.Title = kind
 		f.Of = append(f.Of, of)
+		f.Title = commonTitle(kind, f.Of)
 		if since := c.moment(p.Since); since.ISO != "" && since.ISO < f.Since.ISO {
 			f.Since = since
 		}
 	}
 	return out
+}
+
+// commonTitle returns the title of several problems of a kind, whose subject stands at a mark in it. A title that
+// begins with its subject is followed by the subjects, others contain them.
+func commonTitle(kind string, of []faultOf) string {
+	if rest, ok := strings.CutPrefix(kind, subjectMark+" "); ok {
+		return capital(rest)
+	}
+
+	var subjects []string
+	for _, o := range of {
+		subjects = append(subjects, programWord(o.Subject))
+	}
+	return strings.Replace(kind, subjectMark, strings.Join(subjects, ", "), 1)
 }
 
 // programWord returns the console's name of a program or service of a node, and other texts as they are.
@@ -131,6 +156,31 @@ func pieces(text string) (out []textPiece) {
 		}
 	}
 	return out
+}
+
+// command matches a command in a text for people: a program and its arguments, up to a word of the sentence.
+var command = regexp.MustCompile(`\b(?:sudo )?(?:applianced|systemctl|journalctl|salt-call|salt-key|salt-run|timedatectl|chronyc|sshd|aa-status|ip)` +
+	`(?: [A-Za-z0-9@/_=*-]+(?:\.[A-Za-z0-9@/_=*-]+)*)*`)
+
+// sentenceWords are words that no command of ours has as an argument.
+var sentenceWords = strings.Fields("after again and asks at by finds for from goes here in is it load loads may no on or says show shows starts tells there to with")
+
+// commands returns a text with its commands between backquotes, as [pieces] reads them.
+func commands(text string) string {
+	if strings.Contains(text, "`") {
+		return text
+	}
+	return command.ReplaceAllStringFunc(text, func(found string) string {
+		words := strings.Fields(found)
+		end := slices.IndexFunc(words, func(word string) bool { return slices.Contains(sentenceWords, word) })
+		if end < 0 {
+			end = len(words)
+		}
+		if end < 2 {
+			return found
+		}
+		return "`" + strings.Join(words[:end], " ") + "`" + strings.TrimPrefix(found, strings.Join(words[:end], " "))
+	})
 }
 
 func showCodes(c *Console, _ context.Context, v *visit) (Answer, error) {

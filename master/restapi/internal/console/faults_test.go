@@ -34,7 +34,7 @@ func TestFaultsOfOneKindAreOne(t *testing.T) {
 	if len(got) != 4 {
 		t.Fatalf("%+v", got)
 	}
-	if f := got[0]; f.Title != "… runs as root" || len(f.Of) != 2 || len(f.Causes()) != 1 || f.Since.Ago != "2 h ago" || f.Named() {
+	if f := got[0]; f.Title != "Runs as root" || len(f.Of) != 2 || len(f.Causes()) != 1 || f.Since.Ago != "2 h ago" || f.Named() {
 		t.Errorf("%+v", f)
 	}
 	if f := got[1]; f.Title != "node n3 is unreachable" || !f.Named() || !f.Explained {
@@ -83,5 +83,37 @@ func TestAuditWithoutHistory(t *testing.T) {
 		if low.Str("fun") == "audit.all" && (low.Value("refused") != true || low.Value("acts") != true) {
 			t.Errorf("%v", low)
 		}
+	}
+}
+
+// TestCommandsOfNextSteps: the commands of next steps are code, and no word of the sentence is.
+func TestCommandsOfNextSteps(t *testing.T) {
+	for text, want := range map[string]string{
+		"applianced ping n3; if it is gone for good, and the other nodes say the same: applianced remove n3": "`applianced ping n3`; if it is gone for good, and the other nodes say the same: `applianced remove n3`",
+		"applianced setup asks, or shows how it goes; or write /etc/x.yaml":                                  "`applianced setup` asks, or shows how it goes; or write /etc/x.yaml",
+		"sudo systemctl restart nftables loads them; if they are gone":                                       "`sudo systemctl restart nftables` loads them; if they are gone",
+		"systemctl status saltern-firewall.timer saltern-guards.timer, and others":                           "`systemctl status saltern-firewall.timer saltern-guards.timer`, and others",
+		"applianced upgrade --all FILE. Make it longer":                                                      "`applianced upgrade --all FILE`. Make it longer",
+		"type `applianced ping n3`": "type `applianced ping n3`",
+		"applianced":                "applianced",
+	} {
+		if got := commands(text); got != want {
+			t.Errorf("%s: %s", text, got)
+		}
+	}
+}
+
+// TestConnectedInACluster: the minions of all nodes that tell are counted, and named by their nodes.
+func TestConnectedInACluster(t *testing.T) {
+	some, more := 991, 989
+	m := &machines{Appliance: control.Appliance{Nodes: []control.NodeState{
+		{Name: "n1", Minions: &some},
+		{Name: "n2", Minions: &more},
+		{Name: "n3"},
+	}}}
+	p := &presence{Connected: 991, Away: 1009}
+	p.addNodes(&keyCounts{Accepted: 2000}, m)
+	if p.Connected != 1980 || p.Away != 20 || len(p.Nodes) != 2 {
+		t.Errorf("%+v", p)
 	}
 }

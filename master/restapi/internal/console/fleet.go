@@ -23,7 +23,7 @@ func outcomes() []outcome {
 		{"changed", "changed", "changed"},
 		{"would_change", "would change", "differs"},
 		{"failed", "failed", "failed"},
-		{"error", "run did not start", "error"},
+		{"error", "did not start", "error"},
 		{"answered", "answered, ran no states", "answered"},
 		{"absent", "did not answer", "absent"},
 		{"never", "no states yet", "answered"},
@@ -262,7 +262,7 @@ func (c *Console) driftOf(m *value.Map) driftRow {
 		When:      c.momentOf(m.Str("time")),
 		JID:       m.Str("jid"),
 		Corrected: m.Value("corrected") == true,
-		Cause:     "something other than Salt had changed it",
+		Cause:     "its files were as before",
 	}
 	if m.Str("cause") == "recurring" {
 		row.Cause = "it changes with each run"

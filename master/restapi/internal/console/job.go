@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"saltern/master/history/summary"
 	"saltern/master/jobs"
 	"saltern/master/value"
 )
@@ -16,8 +17,9 @@ import (
 // minionResult is the return of one minion as the page of a job shows it.
 type minionResult struct {
 	ID     string
-	Word   string // ok, failed, waiting or no return
-	Failed bool
+	Word   string  // one of the words below; of those without an answer also others
+	Class  string  // in the style sheet
+	Failed bool    // it failed or did not start
 	States *states // states of a state run; nil for a return of another function
 	Text   boundText
 }
@@ -25,7 +27,9 @@ type minionResult struct {
 type jobPage struct {
 	job
 	Rows                     []minionResult
-	OK, Failed, Waiting, All int
+	OK, Changed, WouldChange int
+	Failed, NotStarted       int
+	Waiting, All             int
 	Away                     int            // number of waiting minions that are not connected
 	Live                     bool           // more returns may come, so the page refreshes
 	Stream                   string         // URL of the stream of the job's events
@@ -88,7 +92,7 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	}
 
 	d.Longest, d.LongestOn = longestOf(m.Map("Result"))
-	failedIDs := idsWith(rows, wordFailed)
+	failedIDs := failedOf(rows)
 	stateLimit := maxStates
 	if d.Only = v.query.Get("id"); d.Only != "" {
 		rows = slices.DeleteFunc(rows, func(r minionResult) bool { return r.ID != d.Only })
@@ -158,8 +162,14 @@ func (d *jobPage) countResults(rows []minionResult) {
 		switch r.Word {
 		case wordOK:
 			d.OK++
+		case wordChanged:
+			d.Changed++
+		case wordWouldChange:
+			d.WouldChange++
 		case wordFailed:
 			d.Failed++
+		case wordNotStarted:
+			d.NotStarted++
 		default:
 			d.Waiting++
 		}
@@ -202,15 +212,18 @@ func (d *jobPage) fillAgain(c *Console, m *value.Map, failedIDs []any) {
 	if d.Batch != nil {
 		d.Batch.Rest = c.runRestURL(m, d.Batch)
 	}
-	if d.Failed > 0 && d.Failed < d.All {
+	if n := d.AllFailed(); n > 0 && n < d.All {
 		d.AgainFailed = c.runURL(m, targetText(failedIDs, fieldBytes), "list")
 	}
 }
 
-// idsWith returns the ids of the minions with a word.
-func idsWith(rows []minionResult, word string) (ids []any) {
+// AllFailed returns the number of minions that failed or did not start.
+func (d jobPage) AllFailed() int { return d.Failed + d.NotStarted }
+
+// failedOf returns the ids of the minions that failed or did not start.
+func failedOf(rows []minionResult) (ids []any) {
 	for _, r := range rows {
-		if r.Word == word {
+		if r.Failed {
 			ids = append(ids, r.ID)
 		}
 	}
@@ -235,10 +248,14 @@ func longestOf(got *value.Map) (took, id string) {
 	return took, id
 }
 
+// Words for the results of minions. Those of runs of states are the words of the page Fleet.
 const (
-	wordOK      = "ok"
-	wordFailed  = "failed"
-	wordWaiting = "waiting"
+	wordOK          = "ok"
+	wordChanged     = "changed"
+	wordWouldChange = "would change"
+	wordFailed      = "failed"
+	wordNotStarted  = "did not start"
+	wordWaiting     = "waiting"
 )
 
 // results returns the minions of a job: first those that failed, then those that have not answered,
@@ -246,24 +263,51 @@ const (
 func results(m *value.Map) []minionResult {
 	var out []minionResult
 	got := m.Map("Result")
+	runsStates := summary.RunsStates(m.Str("Function"))
 	for id, e := range got.All() {
 		r, _ := e.(*value.Map)
-		x := minionResult{ID: value.Str(id), Word: wordOK}
-		if x.Failed = failed(r); x.Failed {
-			x.Word = wordFailed
-		}
+		x := minionResult{ID: value.Str(id), Failed: failed(r)}
+		x.Word, x.Class = resultWord(r, x.Failed, runsStates)
 		out = append(out, x)
 	}
 
 	for _, id := range m.Texts("Minions") {
 		if _, ok := got.Get(id); !ok {
-			out = append(out, minionResult{ID: id, Word: wordWaiting})
+			out = append(out, minionResult{ID: id, Word: wordWaiting, Class: "differs"})
 		}
 	}
 
-	rank := func(r minionResult) int { return slices.Index([]string{wordFailed, wordWaiting, wordOK}, r.Word) }
+	order := []string{wordNotStarted, wordFailed, wordWaiting, wordWouldChange, wordChanged, wordOK}
+	rank := func(r minionResult) int { return slices.Index(order, r.Word) }
 	slices.SortStableFunc(out, func(a, b minionResult) int { return cmp.Or(rank(a)-rank(b), cmp.Compare(a.ID, b.ID)) })
 	return out
+}
+
+// resultWord returns the word for a return, and its class in the style sheet. Package summary has the same
+// rules for the history.
+func resultWord(r *value.Map, failed, runsStates bool) (word, class string) {
+	states, _ := r.Value("return").(*value.Map)
+	isStates := isHighstate(states)
+	switch {
+	case failed && runsStates && !isStates:
+		return wordNotStarted, "error"
+	case failed:
+		return wordFailed, "failed"
+	case !isStates:
+		return wordOK, "ok"
+	}
+
+	word, class = wordOK, "ok"
+	for _, e := range states.All() {
+		state, _ := e.(*value.Map)
+		if state.Value("result") == nil {
+			return wordWouldChange, "differs"
+		}
+		if value.Truth(state.Value("changes")) {
+			word, class = wordChanged, "changed"
+		}
+	}
+	return word, class
 }
 
 // failed reports whether a return reports a failure.

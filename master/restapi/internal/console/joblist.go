@@ -20,10 +20,12 @@ type jobRow struct {
 	Outcome *jobOutcome // nil: unknown
 }
 
-// jobOutcome counts the returns of a job by result.
+// jobOutcome counts the returns of a job by result, of runs of states by the results that the page Fleet has.
 type jobOutcome struct {
-	OK, Failed, Absent int
-	Live               bool // the absent ones may still answer
+	OK, Changed, WouldChange int
+	Failed, Error            int
+	Absent                   int
+	Live                     bool // the absent ones may still answer
 }
 
 type jobsPage struct {
@@ -95,13 +97,11 @@ func (d *jobsPage) fillNewest(c *Console, ctx context.Context, v *visit) error {
 
 	var lo, hi int
 	lo, hi, d.pager = pageOf(len(hit), perPage, c.base+"/jobs", v.query)
-	for _, j := range hit[lo:hi] {
-		d.Rows = append(d.Rows, jobRow{job: j})
-	}
 	if oldest := oldestOf(all, v.now); d.History && d.Next == "" && oldest != "" {
 		d.Older = c.linkTo("/jobs", v.query, "page", "", "before", oldest)
 	}
-	return d.fillOutcomes(c, ctx, v)
+	d.Rows, err = c.withOutcomes(ctx, v, hit[lo:hi])
+	return err
 }
 
 // oldestOf returns the oldest job of a list, the newest first, or "". Callers may choose ids: those of times
@@ -116,21 +116,22 @@ func oldestOf(all []job, now time.Time) string {
 	return ""
 }
 
-// fillOutcomes asks the master what became of the jobs.
-func (d *jobsPage) fillOutcomes(c *Console, ctx context.Context, v *visit) error {
+// withOutcomes asks the master what became of the jobs, and returns their rows.
+func (c *Console) withOutcomes(ctx context.Context, v *visit, list []job) (rows []jobRow, err error) {
 	var ids []string
-	for i := range d.Rows {
-		ids = append(ids, d.Rows[i].JID)
+	for _, j := range list {
+		ids = append(ids, j.JID)
 	}
 
 	byJID, err := c.outcomesOf(ctx, v, ids)
-	for i := range d.Rows {
-		r := &d.Rows[i]
-		if !strings.HasPrefix(r.Function, "runner.") && !strings.HasPrefix(r.Function, "wheel.") {
-			r.Outcome = byJID[r.JID]
+	for _, j := range list {
+		row := jobRow{job: j}
+		if !strings.HasPrefix(j.Function, "runner.") && !strings.HasPrefix(j.Function, "wheel.") {
+			row.Outcome = byJID[j.JID]
 		}
+		rows = append(rows, row)
 	}
-	return err
+	return rows, err
 }
 
 // outcomesOf returns what became of jobs, by their ids, as far as the master knows and the user may see it.
@@ -161,11 +162,15 @@ func (c *Console) outcomeOfJob(m *value.Map) *jobOutcome {
 	if _, ok := m.Int("ok"); !ok {
 		return nil
 	}
+	changed, wouldChange, notStarted := count(m, "changed"), count(m, "would_change"), count(m, "error")
 	return &jobOutcome{
-		OK:     count(m, "ok"),
-		Failed: count(m, "failed"),
-		Absent: count(m, "absent"),
-		Live:   jobs.Valid(m.Str("jid")) && c.jobAge(m.Str("jid")) < waitingFor,
+		OK:          max(0, count(m, "ok")-changed-wouldChange),
+		Changed:     changed,
+		WouldChange: wouldChange,
+		Failed:      max(0, count(m, "failed")-notStarted),
+		Error:       notStarted,
+		Absent:      count(m, "absent"),
+		Live:        jobs.Valid(m.Str("jid")) && c.jobAge(m.Str("jid")) < waitingFor,
 	}
 }
 

@@ -95,7 +95,7 @@ func (d *explanation) addFacts(c *Console, m *value.Map) {
 
 	add("Fingerprint", key.Str("fingerprint"), "")
 	add("Another key under this id", key.Str("denied"), "")
-	add("Decided by", key.Str("by"), key.Str("since"))
+	add("Key "+cmp.Or(briefName(key.Str("state")), "decided")+" by", key.Str("by"), key.Str("since"))
 	add("Similar ids", strings.Join(key.Texts("near"), ", "), "")
 	add("Connected to", connection.Str("node"), "")
 	add("Salt", connection.Str("version"), "")

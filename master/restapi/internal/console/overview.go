@@ -20,14 +20,18 @@ type overviewPage struct {
 	Machines *machines  // nil: there is no supervisor to ask, or the user may not see the nodes
 	Master   *masterState
 	Members  []member
-	Jobs     []job
+	Jobs     []jobRow
 	MayJobs  bool
 	NotShown []string // parts that the page leaves out, each with the reason
 }
 
 type keyCounts struct{ Accepted, Pending, Rejected, Denied int }
 
-type presence struct{ Connected, Away int }
+type presence struct {
+	Connected, Away int
+	// Nodes are the names of the nodes to which the minions are connected; nil: only the master of this node was asked.
+	Nodes []string
+}
 
 // masterState is the status of the master.
 type masterState struct {
@@ -112,9 +116,12 @@ func overview(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		if err = note("Jobs", err); err != nil {
 			return Answer{}, err
 		}
-		d.Jobs = list[:min(len(list), jobsOfOverview)]
+		if d.Jobs, err = c.withOutcomes(ctx, v, list[:min(len(list), jobsOfOverview)]); err != nil {
+			return Answer{}, err
+		}
 	}
 
+	d.Present.addNodes(d.Keys, d.Machines)
 	return c.render(v, "overview", http.StatusOK, page{Title: "Overview", Data: d, Notice: nodeDoneNotice(v.query)})
 }
 
@@ -141,6 +148,27 @@ func countKeys(all []minion) (*keyCounts, *presence) {
 	return &k, &p
 }
 
+// addNodes counts the minions that are connected to any node of a cluster, if the nodes tell.
+func (p *presence) addNodes(k *keyCounts, m *machines) {
+	if p == nil || m == nil || len(m.Nodes) < 2 {
+		return
+	}
+
+	connected := 0
+	var names []string
+	for _, n := range m.Nodes {
+		if n.Minions != nil {
+			connected += *n.Minions
+			names = append(names, briefName(n.Name))
+		}
+	}
+	if len(names) > 0 {
+		p.Nodes = names
+		p.Connected = connected
+		p.Away = max(0, k.Accepted-connected)
+	}
+}
+
 func (c *Console) masterState(s *control.Status) *masterState {
 	if s == nil {
 		return nil
@@ -163,6 +191,14 @@ func clockWord(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05 UTC")
 }
 
+// memberWord returns the word for the state of this master in its cluster.
+func memberWord(state string) string {
+	if state == "member" {
+		return "ok"
+	}
+	return briefName(state)
+}
+
 // members returns the masters in the answer of cluster.members.
 func members(got any) (out []member) {
 	m, _ := got.(*value.Map)
@@ -170,13 +206,13 @@ func members(got any) (out []member) {
 		return nil
 	}
 
-	out = append(out, member{Name: briefName(m.Str("id")), State: "this master: " + briefName(m.Str("state"))})
+	out = append(out, member{Name: briefName(m.Str("id")), State: memberWord(m.Str("state")) + " (this one)"})
 	for id, e := range m.Map("peers").All() {
 		p, _ := e.(*value.Map)
 		state := "not reached"
 		switch {
 		case p.Value("alive") == true && p.Value("connected") == true:
-			state = "connected"
+			state = "ok"
 		case p.Value("connected") == true:
 			state = "connected, silent"
 		}

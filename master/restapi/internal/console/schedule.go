@@ -35,7 +35,7 @@ type scheduleEntry struct {
 	LastJob                 string      // id of the job that the last run has started; "": none is known
 	Outcome                 *jobOutcome // of LastJob; nil: it is not known
 	Next                    []nextRun
-	Target                  string      // of the saved job; "": it is not known
+	Target, Limits          string      // of the saved job; "": they are not known
 	runs                    []time.Time // all next runs that the master has named
 	// Saved means that the entry is a saved one; Revision and Off are of it. Job is the saved job that
 	// it runs, or "".
@@ -260,6 +260,7 @@ func (c *Console) withSaved(all []scheduleEntry, saved, savedOnes *value.Map) []
 		}
 		if job := savedOnes.Map(m.Str("saved")); job != nil {
 			e.Target = briefName(targetWord(job))
+			e.Limits = briefName(limitWords(job))
 		}
 	}
 
