@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"time"
 
 	"saltern/internal/control"
 	"saltern/master/event"
@@ -124,6 +125,7 @@ type archives struct {
 type pendingReturn struct {
 	jid, minion string
 	recorded    bool         // the history has taken it, or left it out
+	leftOut     error        // wraps [jobs.ErrLeftOut] if the history lacks it, or its content
 	run         *history.Run // nil: the history has not taken it
 	journaled   bool
 }
@@ -143,6 +145,10 @@ func (a *archives) Add(r jobs.Archived) error {
 	var recordErr, journalErr error
 	if !p.recorded {
 		p.run, recordErr = a.recorder.Record(r)
+		if errors.Is(recordErr, jobs.ErrLeftOut) {
+			p.leftOut = recordErr
+			recordErr = nil
+		}
 		p.recorded = recordErr == nil
 	}
 	if !p.journaled {
@@ -157,8 +163,17 @@ func (a *archives) Add(r jobs.Archived) error {
 	if err := errors.Join(recordErr, journalErr); err != nil {
 		return err
 	}
+	leftOut := p.leftOut
 	*p = pendingReturn{}
-	return nil
+	return leftOut
+}
+
+// WholeSince implements [jobs.Archive]. What waits for PostgreSQL may be dropped, so only the history counts.
+func (a *archives) WholeSince() time.Time {
+	if a.recorder == nil {
+		return time.Time{}
+	}
+	return a.recorder.WholeSince()
 }
 
 // Sync implements [jobs.Archive].

@@ -41,6 +41,8 @@ func (h *failingHistory) Sync() error { return h.err }
 
 func (h *failingHistory) Oldest() time.Time { return time.Time{} }
 
+func (h *failingHistory) WholeSince() time.Time { return time.Unix(1, 0) }
+
 func (h *failingHistory) HasRestored() bool { return false }
 
 func (h *failingHistory) Query(context.Context, history.Filter, int, history.Cursor) (history.Page, error) {
@@ -107,6 +109,43 @@ func TestHistoryThatFailsTakesNoReturnFromPostgreSQL(t *testing.T) {
 	_ = add("web5")
 	if n := sink.Stats().Unkept; n != 1 {
 		t.Errorf("%d returns count as lost, not the one that was given up", n)
+	}
+}
+
+// What waits for PostgreSQL may be dropped: without a history the job cache has the only copy.
+func TestWithoutHistoryNothingIsArchived(t *testing.T) {
+	if since := (&archives{}).WholeSince(); !since.IsZero() {
+		t.Errorf("all returns since %v", since)
+	}
+}
+
+// A return that the history leaves out is passed to PostgreSQL once, also while that is away.
+func TestReturnThatTheHistoryLeavesOut(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	dir := t.TempDir()
+	journal, err := postgres.OpenJournal(dir, 16<<20, time.Now, log)
+	check.Must(t, err)
+	store := &failingHistory{err: history.ErrRun}
+	recorder, err := fleet.New(t.Context(), fleet.Config{Store: store, Dir: t.TempDir(), Now: time.Now, Log: log})
+	check.Must(t, err)
+	a := &archives{recorder: recorder, journal: journal}
+	refused := jobs.Archived{
+		JID:    jobs.FromTime(time.Now()),
+		Minion: "web1",
+		Time:   time.Now(),
+		Return: []byte("\x81\xa6return\xc3"),
+		Load:   func() *value.Map { return value.NewMap("fun", "test.ping") },
+	}
+	check.Must(t, journal.Close())
+	if err := a.Add(refused); err == nil || errors.Is(err, jobs.ErrLeftOut) {
+		t.Errorf("the journal fails: %v", err)
+	}
+
+	a.journal, err = postgres.OpenJournal(dir, 16<<20, time.Now, log)
+	check.Must(t, err)
+	defer a.journal.Close()
+	if err := a.Add(refused); !errors.Is(err, jobs.ErrLeftOut) || recorder.Stats().Refused != 1 {
+		t.Errorf("the journal has it: %v, refused %d times", err, recorder.Stats().Refused)
 	}
 }
 

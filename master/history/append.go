@@ -101,7 +101,7 @@ func (s *Store) Append(run Run) error {
 		return nil
 	}
 
-	oversized := len(run.Return) > maxReturn
+	oversized := len(run.Return) > MaxReturn
 	if oversized {
 		s.counters.Oversized++
 		s.log.Warn("history: a return is too large, its summary is kept", "jid", run.JID, "minion", run.Minion,

@@ -62,6 +62,45 @@ func TestFullDiskDropsTheOldest(t *testing.T) {
 	}
 }
 
+// A run that came late from another master is in a segment of newer ones: its time does not tell what was removed.
+func TestWholeSince(t *testing.T) {
+	cfg := Config{Dir: t.TempDir(), segmentBytes: 20 << 10, segmentRuns: 100_000}
+	s := open(t, cfg)
+	if !s.WholeSince().IsZero() {
+		t.Errorf("whole since %v without a run", s.WholeSince())
+	}
+	last := begin
+	add := func(at time.Time) {
+		t.Helper()
+		run := plainRun(fmt.Sprint("m", at.UnixNano()), at)
+		run.Return = noise(4 << 10)
+		check.Must(t, s.Append(run))
+		check.Must(t, s.Sync())
+	}
+	for range 30 {
+		last = last.Add(time.Minute)
+		add(last)
+		add(last.Add(-20 * time.Minute))
+	}
+	oldest := s.Oldest()
+	if !s.WholeSince().Equal(oldest) {
+		t.Errorf("whole since %v, the oldest run is of %v", s.WholeSince(), oldest)
+	}
+
+	s.writing.Lock()
+	until := time.Unix(0, s.sealed[0].to)
+	s.removeOldest(tooLarge)
+	s.writing.Unlock()
+	if whole := s.WholeSince(); !whole.After(until) || !s.Oldest().Before(until) {
+		t.Errorf("whole since %v, runs until %v are removed, and the oldest is of %v", whole, until, s.Oldest())
+	}
+	check.Must(t, s.Close())
+	s = open(t, cfg)
+	if whole := s.WholeSince(); !whole.After(until) || whole.After(last) {
+		t.Errorf("after a restart whole since %v, until %v", whole, until)
+	}
+}
+
 // When others have filled the disk, the history keeps the runs that it has, Append returns the
 // error, and works again when there is room.
 func TestDiskThatOthersFill(t *testing.T) {

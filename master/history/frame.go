@@ -40,9 +40,10 @@ const (
 
 // Bounds of a frame.
 const (
-	maxReturn = 16 << 20              // bytes of a return's content; larger ones are left out
+	// MaxReturn bounds the content of a return in bytes. Of a larger one the history has the summary only.
+	MaxReturn = 16 << 20
 	maxRows   = 4 << 20               // raw bytes of the first part
-	maxBody   = maxReturn + chunkBody // raw bytes of the second part
+	maxBody   = MaxReturn + chunkBody // raw bytes of the second part
 	maxPacked = maxBody + maxBody/8   // packed bytes of a part
 )
 

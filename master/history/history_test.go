@@ -251,7 +251,7 @@ func TestFilterCombinesFields(t *testing.T) {
 func TestReturnsAreReadOnDemand(t *testing.T) {
 	s := open(t, Config{Dir: t.TempDir()})
 	large := plainRun("large", begin)
-	large.Return = make([]byte, maxReturn+1)
+	large.Return = make([]byte, MaxReturn+1)
 	for _, run := range []Run{plainRun("small", begin), large} {
 		check.Must(t, s.Append(run))
 	}
@@ -265,7 +265,7 @@ func TestReturnsAreReadOnDemand(t *testing.T) {
 	if run := all(t, s, Filter{Minion: "small", Returns: true}, 10)[0]; string(run.Return) != "return of small" {
 		t.Errorf("%q", run.Return)
 	}
-	if run := all(t, s, Filter{Minion: "large", Returns: true}, 10)[0]; run.Return != nil || run.ReturnBytes != maxReturn+1 {
+	if run := all(t, s, Filter{Minion: "large", Returns: true}, 10)[0]; run.Return != nil || run.ReturnBytes != MaxReturn+1 {
 		t.Errorf("%d bytes of a return that is too large", len(run.Return))
 	}
 	if st := s.Stats(); st.Oversized != 1 {

@@ -132,6 +132,7 @@ func (s *Store) remove(g *segment, why string) bool {
 
 	s.mu.Lock()
 	s.sealed = slices.DeleteFunc(slices.Clone(s.sealed), func(x *segment) bool { return x == g })
+	s.removedUntil = max(s.removedUntil, g.to)
 	if g.number == s.formerOf {
 		s.former = map[uint64]struct{}{}
 		s.formerOf = 0

@@ -98,7 +98,7 @@ func (r *rowsReader) next() bool {
 	w.summary = r.bytes(maxRows)
 	w.returnBytes = r.size(1 << 40)
 	w.bodyAt += w.bodyBytes
-	w.bodyBytes = r.size(maxReturn)
+	w.bodyBytes = r.size(MaxReturn)
 	return !r.failed
 }
 

@@ -125,7 +125,18 @@ func (s *Store) load() error {
 		return err
 	}
 	s.sortByAge(s.sealed)
+	s.noteRemoved()
 	return s.rememberLast()
+}
+
+// noteRemoved notes that an earlier run may have removed segments: those of the lowest numbers are missing. What they
+// had was made before the latest run of the oldest segment.
+func (s *Store) noteRemoved() {
+	list := s.segmentsLocked()
+	isFirst := func(g *segment) bool { return g.number == 1 }
+	if len(list) > 0 && !slices.ContainsFunc(list, isFirst) {
+		s.removedUntil = list[0].to
+	}
 }
 
 // loadSegment reads the footer of a sealed segment, whose path is g.path, or else scans the segment.

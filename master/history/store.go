@@ -100,6 +100,7 @@ type Store struct {
 	// newest, whose number is formerOf.
 	recent, former map[uint64]struct{}
 	formerOf       uint64 // number of a segment; 0: none
+	removedUntil   int64  // time of the latest run of a segment that was removed, in Unix nanoseconds; 0: none was
 	counters       Stats
 	badChunks      map[cacheKey]bool // chunks whose damage was counted
 }
@@ -228,6 +229,18 @@ func (s *Store) Stats() Stats {
 
 // Oldest returns the time of the oldest run, or the zero time if there is none.
 func (s *Store) Oldest() time.Time { return s.Stats().Oldest }
+
+// WholeSince returns the time since which no run was removed, or the zero time if there is no run. It may be later than
+// the time of the oldest run: a run that came late from another master is in a segment of newer ones.
+func (s *Store) WholeSince() time.Time {
+	oldest := s.Oldest()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if oldest.IsZero() || oldest.UnixNano() > s.removedUntil {
+		return oldest
+	}
+	return time.Unix(0, s.removedUntil+1).UTC()
+}
 
 // segmentsLocked returns all segments, oldest first.
 func (s *Store) segmentsLocked() []*segment {

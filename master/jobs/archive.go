@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -15,7 +16,14 @@ type Archive interface {
 	Add(a Archived) error
 	// Sync makes durable what Add has taken. It is called before the journal removes the records.
 	Sync() error
+	// WholeSince returns the time since which the archive still has all returns that it has taken, or the zero time if
+	// it has none.
+	WholeSince() time.Time
 }
+
+// ErrLeftOut is wrapped by the error of [Archive.Add] for a return that the archive will never have, or only without
+// its content.
+var ErrLeftOut = errors.New("left out of the archive")
 
 // JobArchive is an Archive that takes the loads of jobs as well. A load comes before the returns of
 // its job, and may come again like a return.
@@ -64,13 +72,17 @@ func (c *Local) mayRetry(since *time.Time, err error) bool {
 }
 
 // archiveRecord passes the record of a return or a load to the archive. It returns an error that a
-// retry may mend. Records that the archive does not take are counted.
+// retry may mend. Records that the archive does not take are counted, unless it says that it leaves them out.
 func (c *Local) archiveRecord(r *record) error {
 	if c.cfg.Archive == nil || r.kind != kindReturn && r.kind != kindLoad {
 		return nil
 	}
 
 	err := c.passToArchive(r)
+	if errors.Is(err, ErrLeftOut) {
+		c.noteUnarchived(r)
+		err = nil
+	}
 	if err == nil {
 		if c.leftOut > 0 {
 			c.log.Warn("job cache: the archive takes returns again", "left_out", c.leftOut)
@@ -87,12 +99,17 @@ func (c *Local) archiveRecord(r *record) error {
 		c.log.Error("job cache: returns are left out of the archive until it takes them", "jid", r.jid, "minion", r.id,
 			"error", err)
 	}
-	if r.segment != nil && r.segment.home != nil {
-		c.home.noteUnarchived(r.segment.home)
-	}
+	c.noteUnarchived(r)
 	c.leftOut++
 	c.unarchived.Add(1)
 	return nil
+}
+
+// noteUnarchived notes that the archive lacks a record, if it stays in its segment.
+func (c *Local) noteUnarchived(r *record) {
+	if r.segment != nil && r.segment.home != nil {
+		c.home.noteUnarchived(r.segment.home)
+	}
 }
 
 // passToArchive passes a return, or a load that the archive takes.

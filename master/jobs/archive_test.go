@@ -23,10 +23,12 @@ type fakeArchive struct {
 	durable      map[string]Archived // taken as of the last Sync
 	loads        map[string]string   // function by minion
 	times        int                 // calls of Add
+	wholeSince   time.Time
+	leavesOut    string // id of a minion whose returns it leaves out
 }
 
 func newFakeArchive() *fakeArchive {
-	return &fakeArchive{taken: map[string]Archived{}, loads: map[string]string{}}
+	return &fakeArchive{taken: map[string]Archived{}, loads: map[string]string{}, wholeSince: time.Unix(1, 0)}
 }
 
 func (f *fakeArchive) Add(a Archived) error {
@@ -35,6 +37,9 @@ func (f *fakeArchive) Add(a Archived) error {
 	f.times++
 	if f.err != nil {
 		return f.err
+	}
+	if a.Minion == f.leavesOut {
+		return fmt.Errorf("%w: it is of %s", ErrLeftOut, a.Minion)
 	}
 	f.taken[a.JID+" "+a.Minion] = a
 	f.loads[a.Minion] = a.Load().Str("fun")
@@ -48,6 +53,19 @@ func (f *fakeArchive) Sync() error {
 		f.durable = maps.Clone(f.taken)
 	}
 	return f.syncErr
+}
+
+func (f *fakeArchive) WholeSince() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.wholeSince
+}
+
+// dropBefore has the archive say that it has dropped what is older.
+func (f *fakeArchive) dropBefore(at time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.wholeSince = at
 }
 
 func (f *fakeArchive) fail(err error) {

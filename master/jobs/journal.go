@@ -83,8 +83,10 @@ type journalOwner interface {
 	committed(recs []*record, err error)
 	// sealed is called when a segment was ended because of its age.
 	sealed()
-	// removedEarly gets the number of segments that have made room on a full disk.
-	removedEarly(segments int)
+	// archivedSince returns what [Archive.WholeSince] does, or the zero time without an archive.
+	archivedSince() time.Time
+	// removedEarly is called for each segment that has made room on a full disk.
+	removedEarly()
 }
 
 const segmentSuffix = ".log"

@@ -210,9 +210,16 @@ func (c *Local) withdrawRecord(r *record, err error) {
 // sealed has the background writer look for segments that can be kept.
 func (c *Local) sealed() { c.queue.poke() }
 
-// removedEarly notes that so many segments were removed, with the loads of their jobs.
-func (c *Local) removedEarly(segments int) {
-	c.early.Add(uint64(segments))
+func (c *Local) archivedSince() time.Time {
+	if c.cfg.Archive == nil {
+		return time.Time{}
+	}
+	return c.cfg.Archive.WholeSince()
+}
+
+// removedEarly notes that a segment was removed, with the loads of its jobs.
+func (c *Local) removedEarly() {
+	c.early.Add(1)
 	c.known.forget()
 }
 

@@ -23,63 +23,77 @@ const (
 
 func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
-// writeOnFullDisk writes a batch again that the disk had no room for, after the oldest segments have made room. It
-// returns what [journal.writeBatch] returns; err is the error of the first attempt.
+// writeOnFullDisk writes a batch again that the disk had no room for, after the oldest segment has made room. If that is
+// not enough it removes the next one, until it has freed what the batch and a new segment may need. It returns what
+// [journal.writeBatch] returns; err is the error of the first attempt.
 func (j *journal) writeOnFullDisk(seg *segment, b *batch, err error) (*segment, error) {
 	now := j.now()
 	j.fullAt = now
-	if now.Sub(j.noRoomAt).Abs() < roomPause || j.removeOldest(int64(len(b.buf))+j.segBytes) == 0 {
+	if now.Sub(j.noRoomAt).Abs() < roomPause {
 		return seg, err
 	}
 
-	seg, err = j.writeBatch(seg, b)
-	if isFull(err) {
+	needed := int64(len(b.buf)) + j.segBytes
+	inVain := false
+	for isFull(err) && needed > 0 {
+		freed, removed := j.removeOldest()
+		if !removed {
+			break
+		}
+		needed -= freed
+		seg, err = j.writeBatch(seg, b)
+		inVain = isFull(err)
+	}
+
+	if inVain {
 		j.noRoomAt = now
 	}
 	return seg, err
 }
 
-// removeOldest removes segments until it has freed so many bytes, and returns how many it has removed.
-func (j *journal) removeOldest(bytes int64) (removed int) {
-	for bytes > 0 {
-		g := j.home.oldestSpare(j.now().Add(-youngest))
-		if g == nil {
-			break
-		}
-		path := j.home.pathOf(g)
-		loads := j.home.remove(g) // first, so that no reader looks for the file
-		st, err := os.Stat(path)
-		if err == nil {
-			bytes -= st.Size()
-			err = os.Remove(path)
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			j.log.Error("a segment of jobs and returns cannot be removed; it is found again after a restart",
-				"path", path, "error", err)
-			break
-		}
-
-		j.log.Warn("the disk is full: the oldest jobs and returns are removed before keep_jobs_seconds; the history of runs has the returns",
-			"path", path, "jobs", loads, "until", time.Unix(0, g.to).UTC().Format(time.RFC3339))
-		removed++
+// removeOldest removes the oldest segment that may be removed before its time, and returns how many bytes it had. It
+// returns false if it has removed none.
+func (j *journal) removeOldest() (freed int64, removed bool) {
+	g := j.home.oldestSpare(j.now().Add(-youngest), j.owner.archivedSince())
+	if g == nil {
+		return 0, false
 	}
 
-	if removed > 0 {
-		j.owner.removedEarly(removed)
+	path := j.home.pathOf(g)
+	loads := j.home.remove(g) // first, so that no reader looks for the file
+	st, err := os.Stat(path)
+	if err == nil {
+		freed = st.Size()
+		err = os.Remove(path)
 	}
-	return removed
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		j.log.Error("a segment of jobs and returns cannot be removed; it is found again after a restart",
+			"path", path, "error", err)
+		return 0, false
+	}
+
+	j.log.Warn("the disk is full: the oldest jobs and returns are removed before keep_jobs_seconds; the history of runs has the returns",
+		"path", path, "jobs", loads, "until", time.Unix(0, g.to).UTC().Format(time.RFC3339))
+	j.owner.removedEarly()
+	return freed, true
 }
 
 // isTight reports whether the disk was full lately.
 func (j *journal) isTight() bool { return !j.fullAt.IsZero() && j.now().Sub(j.fullAt).Abs() < tightFor }
 
 // oldestSpare returns the segment with the oldest records of those that may be removed before their time, or nil.
-// Its records were all made before limit.
-func (h *home) oldestSpare(limit time.Time) (oldest *homeSegment) {
+// Its records were all made before limit, and since the time from which on the archive has what it has taken, unless
+// that is zero. A damaged segment has another name in quarantine, so that it would free nothing.
+func (h *home) oldestSpare(limit, archivedSince time.Time) (oldest *homeSegment) {
+	if archivedSince.IsZero() {
+		return nil
+	}
+
 	h.mu.RLock()
 	defer h.mu.RUnlock()
 	for _, g := range h.segments {
-		isSpare := g.archived && strings.HasSuffix(g.path, keptSuffix) && len(g.refs) > 0 && g.to < limit.UnixNano()
+		isKept := strings.HasSuffix(g.path, keptSuffix) && len(g.refs) > 0 && !g.damaged
+		isSpare := isKept && g.archived && g.from >= archivedSince.UnixNano() && g.to < limit.UnixNano()
 		if isSpare && (oldest == nil || g.to < oldest.to) {
 			oldest = g
 		}

@@ -144,13 +144,22 @@ func TestOldestMakeRoomOnAFullDisk(t *testing.T) {
 func TestNothingElseMakesRoomOnAFullDisk(t *testing.T) {
 	failing := newFakeArchive()
 	failing.fail(errors.New("it takes nothing"))
+	full := newFakeArchive() // it has made room, too
+	full.dropBefore(time.Now())
+	empty := newFakeArchive()
+	empty.dropBefore(time.Time{})
+	picky := newFakeArchive()
+	picky.leavesOut = "m1"
 	for name, test := range map[string]struct {
 		archive Archive
 		step    time.Duration
 	}{
-		"of the last hour":            {newFakeArchive(), time.Second},
-		"there is no archive":         {nil, 2 * time.Minute},
-		"the archive takes no return": {failing, 2 * time.Minute},
+		"of the last hour":             {newFakeArchive(), time.Second},
+		"there is no archive":          {nil, 2 * time.Minute},
+		"the archive takes no return":  {failing, 2 * time.Minute},
+		"the archive has dropped them": {full, 2 * time.Minute},
+		"the archive has nothing":      {empty, 2 * time.Minute},
+		"the archive leaves them out":  {picky, 2 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := openOnSmallDisk(t, 1, 1000, 32<<10, test.archive, test.step)
@@ -175,6 +184,93 @@ func TestNothingElseMakesRoomOnAFullDisk(t *testing.T) {
 				t.Errorf("after a restart: error %v, %d segments removed", err, f.Stats().RemovedEarly)
 			}
 		})
+	}
+}
+
+// quietMaster opens a cache with 20 segments of 2 KB, each with one of the returns m0, m1 … of jid1, whose disk is full for fullFor
+// writes from the call of fill on. Its clock is two hours later then.
+func quietMaster(t *testing.T, archive Archive) (c *Local, fill func(fullFor int)) {
+	t.Helper()
+	var mu sync.Mutex
+	clock := time.Now()
+	left := 0
+	cfg := Config{
+		Dir:          t.TempDir() + "/jobs",
+		SegmentBytes: 2000,
+		Archive:      archive,
+		Now: func() time.Time {
+			mu.Lock()
+			defer mu.Unlock()
+			return clock
+		},
+		fault: func(op string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if op != "write" || left == 0 {
+				return nil
+			}
+			left--
+			return syscall.ENOSPC
+		},
+	}
+	c = open(t, cfg)
+	for i := range 20 {
+		save(t, c, ret(jid1, fmt.Sprintf("m%d", i), strings.Repeat("x", 2000)))
+	}
+	flushed(t, c)
+	check.Must(t, c.Close(await.Context(t)))
+
+	cfg.SegmentBytes = 1 << 20
+	c = open(t, cfg)
+	if n := len(keptSegments(c)); n < 18 {
+		t.Fatalf("%d segments", n)
+	}
+	return c, func(fullFor int) {
+		mu.Lock()
+		defer mu.Unlock()
+		clock = clock.Add(2 * youngest)
+		left = fullFor
+	}
+}
+
+// The disk takes what it needs only: on a quiet master one segment may have an hour of jobs.
+func TestFullDiskRemovesOneSegmentAtATime(t *testing.T) {
+	for _, fullFor := range []int{1, 3} {
+		c, fill := quietMaster(t, newFakeArchive())
+		fill(fullFor)
+		save(t, c, ret(jid1, "new", 1))
+		if n := c.Stats().RemovedEarly; n != uint64(fullFor) {
+			t.Errorf("%d segments removed, the disk was full for %d writes", n, fullFor)
+		}
+	}
+}
+
+// The segment of a return that the archive leaves out stays, and the next one goes. That is no fault of the archive.
+func TestReturnThatTheArchiveLeavesOutStays(t *testing.T) {
+	archive := newFakeArchive()
+	archive.leavesOut = "m0"
+	c, fill := quietMaster(t, archive)
+	fill(1)
+	save(t, c, ret(jid1, "new", 1))
+	returns, err := c.Returns(await.Context(t), jid1)
+	check.Must(t, err)
+	st := c.Stats()
+	if _, ok := returns.GetAny("m0"); !ok || st.RemovedEarly != 1 || st.Unarchived != 0 {
+		t.Errorf("the return is there: %v; %+v", ok, st)
+	}
+}
+
+// A damaged segment has another name in quarantine: its removal would free nothing.
+func TestDamagedSegmentMakesNoRoom(t *testing.T) {
+	c, fill := quietMaster(t, newFakeArchive())
+	c.home.mu.RLock()
+	oldest := c.home.segments[0]
+	c.home.mu.RUnlock()
+	c.home.noteDamaged(oldest)
+	fill(1)
+	save(t, c, ret(jid1, "new", 1))
+	if n := c.Stats().RemovedEarly; n != 1 || !exists(c.home.pathOf(oldest)) {
+		t.Errorf("%d segments removed, the damaged one is there: %v", n, exists(c.home.pathOf(oldest)))
 	}
 }
 

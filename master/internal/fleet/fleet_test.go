@@ -115,6 +115,14 @@ func (b *bench) add(a jobs.Archived) {
 	}
 }
 
+// offer adds a return that the history may leave out.
+func (b *bench) offer(a jobs.Archived) {
+	b.Helper()
+	if err := b.recorder.Add(a); err != nil && !errors.Is(err, jobs.ErrLeftOut) {
+		b.Fatal(err)
+	}
+}
+
 func (b *bench) highstate(minion, revision string, texts ...string) {
 	b.Helper()
 	b.add(b.archived(minion, "state.apply", revision, states(texts...)))
@@ -341,12 +349,25 @@ func TestRunThatTheHistoryDoesNotTakeIsNotInTheTable(t *testing.T) {
 	}
 
 	store.err = fmt.Errorf("%w: bad id", history.ErrRun)
-	if err := b.recorder.Add(a); err != nil || b.recorder.Stats().Refused != 1 {
+	if err := b.recorder.Add(a); !errors.Is(err, jobs.ErrLeftOut) || b.recorder.Stats().Refused != 1 {
 		t.Fatal(err, b.recorder.Stats())
 	}
 	store.err = nil
 	b.add(a)
 	b.wantCauses("web1", "a unknown")
+}
+
+// The history has the summary of a large return only, and says so.
+func TestLargeReturnIsLeftOut(t *testing.T) {
+	b := newBench(t)
+	a := b.archived("web1", "test.ping", "r1", states("a=ok"))
+	a.Return = append(a.Return, make([]byte, history.MaxReturn)...)
+	if err := b.recorder.Add(a); !errors.Is(err, jobs.ErrLeftOut) {
+		t.Error(err)
+	}
+	if b.store.Stats().Runs != 1 {
+		t.Error("the history lacks the run")
+	}
 }
 
 func TestEntriesKeepTheirBound(t *testing.T) {

@@ -35,6 +35,8 @@ func (l *runList) Oldest() (oldest time.Time) {
 	return oldest
 }
 
+func (l *runList) WholeSince() time.Time { return l.Oldest() }
+
 func (l *runList) Query(_ context.Context, f history.Filter, limit int, from history.Cursor) (page history.Page, err error) {
 	for i := range l.runs {
 		run := &l.runs[i]

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"errors"
 	"reflect"
 	"testing"
 	"time"
@@ -31,11 +32,11 @@ func TestJobIDThatIsAheadDoesNotOutrank(t *testing.T) {
 			b.highstate("web1", "r1", "a=ok")
 			ahead := b.archived("web1", "state.apply", "r1", states("a=failed"))
 			ahead.JID = jid
-			b.add(ahead)
+			b.offer(ahead)
 			b.highstate("web1", "r1", "a=ok")
 			b.wantLast(b.jid)
 
-			b.add(ahead) // the journal repeats it
+			b.offer(ahead) // the journal repeats it
 			b.wantLast(b.jid)
 			b.highstate("web1", "r1", "a=changed")
 			b.wantLast(b.jid)
@@ -55,7 +56,7 @@ func TestClockThatWasAhead(t *testing.T) {
 		b.add(b.archived("web1", "state.apply", "r1", states("b=changed"), sls))
 	}
 	ahead := b.archived("web1", "state.apply", "r1", states("a=failed"))
-	b.add(ahead)
+	b.offer(ahead)
 	b.wantLast(ahead.JID)
 
 	b.now = now
@@ -67,7 +68,7 @@ func TestClockThatWasAhead(t *testing.T) {
 	b.wantCauses("web1", "a drift")
 	last := b.jid
 	b.add(late)
-	b.add(ahead)
+	b.offer(ahead)
 	b.wantLast(last)
 
 	b.now = start.Add(-30 * day) // this clock is behind, those of the others are not
@@ -122,9 +123,9 @@ func TestJobIDFarAheadIsRefused(t *testing.T) {
 	for i, ahead := range []time.Duration{23 * time.Hour, 25 * time.Hour, 1000 * day} {
 		a := b.archived("web1", "state.apply", "r1", states("a=ok"))
 		a.JID = jobs.FromTime(a.Time.Add(ahead))
-		b.add(a)
-		if n := b.recorder.Stats().Refused; n != uint64(i) {
-			t.Errorf("%d refused after an id that is %v ahead", n, ahead)
+		err := b.recorder.Add(a)
+		if n := b.recorder.Stats().Refused; n != uint64(i) || errors.Is(err, jobs.ErrLeftOut) != (i > 0) {
+			t.Errorf("%d refused after an id that is %v ahead: %v", n, ahead, err)
 		}
 	}
 	if last, _ := b.recorder.Table().Last("web1"); last.Run.Result != summary.OK {

@@ -24,6 +24,7 @@ type Store interface {
 	Sync() error
 	Query(ctx context.Context, filter history.Filter, limit int, from history.Cursor) (history.Page, error)
 	Oldest() time.Time
+	WholeSince() time.Time
 	HasRestored() bool
 }
 
@@ -168,8 +169,8 @@ func (r *Recorder) Add(a jobs.Archived) error {
 	return err
 }
 
-// Record does what Add does, and returns the run that the history has taken. It returns nil without an
-// error for a return that is left out.
+// Record does what Add does, and returns the run that the history has taken, also beside a [jobs.ErrLeftOut] that says
+// that the history lacks its content. It returns nil without an error for a return of a function that is in no history.
 func (r *Recorder) Record(a jobs.Archived) (*history.Run, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -178,8 +179,7 @@ func (r *Recorder) Record(a jobs.Archived) (*history.Run, error) {
 		return nil, nil
 	}
 	if a.JID > jobs.FromTime(a.Time.Add(idsAhead)) {
-		r.refuse(a, errAhead)
-		return nil, nil
+		return nil, r.refuse(a, errAhead)
 	}
 
 	run := history.Run{
@@ -202,8 +202,7 @@ func (r *Recorder) Record(a jobs.Archived) (*history.Run, error) {
 
 	err := r.cfg.Store.Append(run)
 	if errors.Is(err, history.ErrRun) { // it will never be taken
-		r.refuse(a, err)
-		return nil, nil
+		return nil, r.refuse(a, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("add a return to the history: %w", err)
@@ -214,6 +213,9 @@ func (r *Recorder) Record(a jobs.Archived) (*history.Run, error) {
 		r.cfg.Watch.Ran(&run)
 	}
 	r.counter.count(&run, job.byMinion)
+	if len(a.Return) > history.MaxReturn {
+		return &run, fmt.Errorf("%w: the history has the summary of a return of %d bytes only", jobs.ErrLeftOut, len(a.Return))
+	}
 	return &run, nil
 }
 
@@ -223,10 +225,11 @@ const idsAhead = 24 * time.Hour
 
 var errAhead = errors.New("its job id is more than a day ahead of the return")
 
-// refuse counts and logs a return that the history does not take.
-func (r *Recorder) refuse(a jobs.Archived, err error) {
+// refuse counts and logs a return that the history does not take, and returns the error for the job cache.
+func (r *Recorder) refuse(a jobs.Archived, err error) error {
 	r.refused.Add(1)
 	r.cfg.Log.Warn("return is left out of the history", "minion", a.Minion, "jid", a.JID, "error", err)
+	return fmt.Errorf("%w: %w", jobs.ErrLeftOut, err)
 }
 
 // isLeftOut reports whether the returns of a function are in no history: those by which tools ask every few
@@ -236,6 +239,9 @@ func isLeftOut(function string) bool {
 	return function == "saltutil.find_job" || function == "saltutil.running" ||
 		strings.HasPrefix(function, "runner.") || strings.HasPrefix(function, "wheel.")
 }
+
+// WholeSince implements [jobs.Archive].
+func (r *Recorder) WholeSince() time.Time { return r.cfg.Store.WholeSince() }
 
 // Sync implements [jobs.Archive]. It makes durable what Add has taken: first the history, then the
 // table.
