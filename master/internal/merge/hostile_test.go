@@ -189,24 +189,29 @@ func TestOneCommitThatTheServerDoesNotTake(t *testing.T) {
 	}
 }
 
-// TestTokenWithoutTheRight: a token that may set no status becomes known, and nothing is lost.
+// TestTokenWithoutTheRight: a token that may set no status becomes known, and nothing is lost. GitHub answers 404.
 func TestTokenWithoutTheRight(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, options.Gitea, 1, "into: main")
-	r.server.denies.Store(true)
-	commits := []string{r.push("a1", "web.sls", "port: 1\n"), r.push("a2", "web.sls", "port: 2\n")}
-	r.fetch()
-	await.That(t, "a try", func() bool { return strings.Contains(r.server.everything(), "pending") })
-	await.That(t, "the fault", func() bool {
-		r.ahead.Add(int64(reportAfter))
-		return errors.Is(r.problem(), forge.ErrForbidden)
-	})
-	r.server.denies.Store(false)
-	r.ahead.Add(int64(time.Hour))
-	for _, commit := range commits {
-		r.server.final(commit)
+	for code, want := range map[int]error{http.StatusForbidden: forge.ErrForbidden, http.StatusNotFound: forge.ErrGone} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, options.Gitea, 1, "into: main")
+			r.server.denies.Store(int32(code))
+			commits := []string{r.push("a1", "web.sls", "port: 1\n"), r.push("a2", "web.sls", "port: 2\n")}
+			r.fetch()
+			await.That(t, "a try", func() bool { return strings.Contains(r.server.everything(), "pending") })
+			await.That(t, "the fault", func() bool {
+				r.ahead.Add(int64(reportAfter))
+				return errors.Is(r.problem(), want)
+			})
+			r.server.denies.Store(0)
+			r.ahead.Add(int64(time.Hour))
+			for _, commit := range commits {
+				r.server.final(commit)
+			}
+			await.That(t, "the end of the fault", func() bool { return r.problem() == nil })
+		})
 	}
-	await.That(t, "the end of the fault", func() bool { return r.problem() == nil })
 }
 
 // TestFaultOfOneComment: a merge request that takes no comment, and comments that the token may not change, hold up

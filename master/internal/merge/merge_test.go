@@ -48,7 +48,7 @@ type gitServer struct {
 	// refuses is a commit of which the server takes no status: it answers with refusal.
 	refuses atomic.Value
 	refusal atomic.Int32
-	denies  atomic.Bool // answers each status with 403
+	denies  atomic.Int32 // the answer to each status; 0: as it should be
 
 	mu       sync.Mutex
 	statuses []posted
@@ -148,8 +148,8 @@ func (s *gitServer) takeStatus(w http.ResponseWriter, commit string, body []byte
 	case commit == s.refuses.Load():
 		w.WriteHeader(int(s.refusal.Load()))
 		return
-	case s.denies.Load():
-		w.WriteHeader(http.StatusForbidden)
+	case s.denies.Load() != 0:
+		w.WriteHeader(int(s.denies.Load()))
 		return
 	}
 	s.statuses = append(s.statuses, posted{commit, status.State, status.Description, status.Context, status.Target})

@@ -286,7 +286,7 @@ func (w *worker) handle(ctx context.Context, it *item) error {
 		return errNotOwner
 	case errors.As(err, &later), !errors.As(err, &sending):
 		return err
-	case errors.Is(err, forge.ErrRefused), errors.Is(err, forge.ErrGone):
+	case errors.Is(err, forge.ErrRefused):
 		return w.noteRefusal(ctx, it, err)
 	}
 	return w.noteFault(ctx, it, err)
@@ -355,10 +355,11 @@ func (w *worker) tellPending(ctx context.Context, it *item) error {
 
 // noteFault notes that the server has not taken the status of a commit, and may take it later. The commit
 // is tried again after a pause of its own. If the server takes those of others meanwhile, the fault is this
-// commit's, and counts as a refusal: at once if the token lacks the right, otherwise after patientFaults.
+// commit's, and counts as a refusal: at once if the token lacks the right, which GitHub may answer like a commit
+// that it does not have, otherwise after patientFaults.
 // noteFault returns err if the server does not take those of others either.
 func (w *worker) noteFault(ctx context.Context, it *item, err error) error {
-	forbidden := errors.Is(err, forge.ErrForbidden)
+	forbidden := errors.Is(err, forge.ErrForbidden) || errors.Is(err, forge.ErrGone)
 	alone := it.faults > 0 && w.accepted > it.accepted
 	it.faults++
 	it.accepted = w.accepted
