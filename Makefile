@@ -263,6 +263,10 @@ e2e-schedule: build ## a cluster with a run of its schedule each three seconds, 
 e2e-fleet: build deps-salt ## 2,000 scripted and three real minions that run states 24 times while a node is lost: what fleet.* says on each node by all ways, beside the plan and the job cache, and what fleet.explain says (by hand, ten minutes; FLEET=2000)
 	SALTERN_FLEET=$(or $(FLEET),2000) $(GO) test -tags e2e -count=1 -timeout 60m -run '^Test(FleetNumbers|ExplainOnThreeNodes)$$' -v ./test/e2e/
 
+.PHONY: e2e-merge
+e2e-merge: build deps-salt ## statuses of pushes to a cluster whose owner is killed twenty times, and by an appliance's web hook under many calls (by hand, as root, ten minutes; KILLS=20)
+	SALTERN_KILLS=$(or $(KILLS),20) $(GO) test -tags 'e2e appliance' -count=1 -timeout 60m -run '^TestReport(sOverKills|ByHook)$$' -v ./test/e2e/
+
 .PHONY: e2e-violations
 e2e-violations: build deps-salt ## ten times each: a removal that stops half way, masters that do not hear each other, a minion restarted while its node is lost, a full disk, a frozen leader (by hand, as root, an hour; ROUNDS=10)
 	$(GO) test -tags 'e2e appliance' -count=$(ROUNDS) -timeout 120m -parallel 1 -run '^Test(RemovalStopsHalfWay|LeaveBesideAHungMaster|MastersApart|FaultDiskFull|NoJobTwice)$$' -v ./test/e2e/
