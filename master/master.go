@@ -673,6 +673,9 @@ func (m *Master) Close() error {
 		m.bus.Close()
 	}
 
+	m.eventReturn.Close()
+	m.postgresEvents.Close()
+
 	var err error
 	if m.closeJobs != nil {
 		// The last writes of the job cache may take some seconds.

@@ -320,6 +320,9 @@ func ParseStatus(b []byte) (*Status, error) {
 
 	if p := s.Postgres; p != nil {
 		p.Error = oneLine(p.Error)
+		if p.Events != nil {
+			p.Events.Error = oneLine(p.Events.Error)
+		}
 	}
 
 	s.Engines = s.Engines[:min(len(s.Engines), maxEngines)]

@@ -167,6 +167,7 @@ type Subscription struct {
 	name    string
 	c       chan Event
 	filter  Filter
+	own     bool    // events of other masters of the cluster are left out
 	depth   int     // greatest number of waiting events of minions
 	pending uint64  // events lost since the last delivery; guarded by the lock of the bus
 	backlog backlog // guarded by the lock of the bus
@@ -183,9 +184,24 @@ const reserve = 8
 // are counted. For events that no minion made, both bounds are an eighth higher, so that minions
 // cannot displace events of the master.
 func (b *Bus) Subscribe(name string, depth int, filter Filter) *Subscription {
+	s := b.newSubscription(name, depth, filter)
+	b.attach(s)
+	return s
+}
+
+// SubscribeOwn works like Subscribe, but leaves out the events that another master of the cluster has relayed: they
+// take no place in the queue, and do not count as lost.
+func (b *Bus) SubscribeOwn(name string, depth int, filter Filter) *Subscription {
+	s := b.newSubscription(name, depth, filter)
+	s.own = true
+	b.attach(s)
+	return s
+}
+
+func (b *Bus) newSubscription(name string, depth int, filter Filter) *Subscription {
 	depth = max(depth, 1)
 	c := make(chan Event, depth+depth/reserve)
-	s := &Subscription{
+	return &Subscription{
 		C:      c,
 		c:      c,
 		bus:    b,
@@ -193,8 +209,6 @@ func (b *Bus) Subscribe(name string, depth int, filter Filter) *Subscription {
 		filter: filter,
 		depth:  depth,
 	}
-	b.attach(s)
-	return s
 }
 
 // Waiting returns the number of events in C that nobody has read yet.
@@ -212,6 +226,9 @@ func (s *Subscription) String() string {
 func (s *Subscription) Close() { s.bus.detach(s) }
 
 func (s *Subscription) deliver(e *Event) {
+	if s.own && e.Origin == Peer {
+		return
+	}
 	if s.filter != nil && !s.filter(e.Tag) {
 		return
 	}

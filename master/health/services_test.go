@@ -32,7 +32,7 @@ func TestLossStandsBesideItsCause(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { events.Run(ctx); close(done) }() // until cancel
-	t.Cleanup(func() { cancel(); <-done })
+	t.Cleanup(func() { cancel(); <-done; events.Close() })
 	r := &Reporter{EventReturn: events, Problems: NewProblems(slog.New(slog.DiscardHandler), time.Now)}
 
 	for range 100 {

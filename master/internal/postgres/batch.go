@@ -34,7 +34,7 @@ var (
 )
 
 // newBatch converts records into rows. Of returns of the same job and minion it takes the first. node is the name of
-// this machine, and for events the id of the master. reason may be empty; otherwise the records are written without
+// this machine. reason may be empty; otherwise the records are written without
 // their content, which the database has refused for this reason.
 func newBatch(records []record, node, reason string) *batch {
 	b := &batch{}
@@ -49,7 +49,7 @@ func newBatch(records []record, node, reason string) *batch {
 			seen[r.key()] = true
 			b.addReturn(r, node, reason)
 		case kindEvent:
-			b.addEvent(r, node, reason)
+			b.addEvent(r, reason)
 		default:
 			b.addLoad(r, reason)
 		}
@@ -78,7 +78,7 @@ func (b *batch) addLoad(r *record, reason string) {
 	b.loads = append(b.loads, []any{r.jid, load})
 }
 
-func (b *batch) addEvent(r *record, master, reason string) {
+func (b *batch) addEvent(r *record, reason string) {
 	data, err := jobs.PackedJSON(r.content)
 	if err != nil && reason == "" {
 		reason = printable.Brief(err.Error(), maxError)
@@ -92,7 +92,7 @@ func (b *batch) addEvent(r *record, master, reason string) {
 		b.marked++
 	}
 	b.events = append(b.events, []any{
-		int64(len(b.events)), r.writer, int64(r.number), r.time, tag, data.Text, clipRunes(cleanLines(master), maxTag),
+		int64(len(b.events)), r.writer, int64(r.number), r.time, tag, data.Text, clipRunes(cleanLines(r.master), maxTag),
 	})
 }
 

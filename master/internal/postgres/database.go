@@ -238,16 +238,44 @@ func (d *database) probe(ctx context.Context, sample sample) error {
 	return d.tryRows(ctx, load, run)
 }
 
-// probeEvents is probe for events.
+// repeatEvent writes the newest event in the table again, if possible one of this master.
+const repeatEvent = `
+INSERT INTO salt_events (tag, data, alter_time, master_id)
+	SELECT tag, data, now(), master_id
+	FROM (SELECT id, tag, data, master_id FROM salt_events ORDER BY id DESC LIMIT 1000) AS newest
+	ORDER BY master_id = $1 DESC NULLS LAST, id DESC LIMIT 1`
+
+// probeEvents is probe for events. Without a sample it takes an event that the table has, since the table may refuse
+// one that nobody fires.
 func (d *database) probeEvents(ctx context.Context, sample sample) error {
-	event := record{kind: kindEvent, tag: "salt/event/probe", content: []byte{0x80}} // an empty map
+	event := record{kind: kindEvent, tag: "salt/event/probe", master: d.node, content: []byte{0x80}} // an empty map
 	if sample.event != nil {
 		event = *sample.event
+	} else if found, err := d.tryNewestEvent(ctx); found || err != nil {
+		return err
 	}
 	event.writer = rand.Text()
 	event.number = 1
 	event.time = time.Now()
 	return d.tryRows(ctx, event)
+}
+
+// tryNewestEvent writes an event again that the table has, and takes it back. found is false if the table has none.
+func (d *database) tryNewestEvent(ctx context.Context) (found bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, batchTimeout)
+	defer cancel()
+
+	tx, err := d.conn.Begin(ctx)
+	if err != nil {
+		return false, fmt.Errorf("begin: %w", err)
+	}
+	// A connection that cannot roll back is closed by the client.
+	defer func() { _ = tx.Rollback(ctx) }()
+	inserted, err := tx.Exec(ctx, repeatEvent, clipRunes(cleanLines(d.node), maxTag))
+	if err != nil {
+		return false, fmt.Errorf("write the newest event again: %w", err)
+	}
+	return inserted.RowsAffected() > 0, nil
 }
 
 // tryRows writes records, and takes them back.

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"saltern/internal/room"
 	"saltern/master/event"
 	"saltern/master/internal/postgres/settings"
+	"saltern/master/internal/spool"
 )
 
 // eventDepth is how many events may wait to be written to the spool.
@@ -36,46 +38,67 @@ type EventsConfig struct {
 // they hold up neither the bus nor returns. Overflow policy: the newest events are dropped before the spool, the oldest
 // ones in it, and both are counted.
 type Events struct {
-	cfg    EventsConfig
-	sub    *event.Subscription
-	writer string
-	number uint64 // of the last event that this writer wrote; used by Run only
+	cfg     EventsConfig
+	sub     *event.Subscription
+	writer  string
+	keeping sync.WaitGroup // what moves events from the subscription to the spool
 
-	unkept  atomic.Uint64 // events that did not get into the spool
-	failing bool          // the last event did not get there; used by Run only
-	space   *room.Watch   // of the spool's disk; nil: it was full when it was last looked at
-	looked  time.Time     // when the disk was full
+	unkept atomic.Uint64 // events that the subscription had, and that did not get into the spool
+
+	// The fields below are used by keeping only.
+	number  uint64      // of the last event that this writer wrote
+	failing bool        // the last event did not get into the spool
+	space   *room.Watch // of the spool's disk; nil: it was full when it was last looked at
+	looked  time.Time   // when the disk was full
 
 	mu    sync.Mutex
 	feed  *feed  // nil: the spool is not open yet
 	fault string // why the spool cannot be opened
 }
 
-// NewEvents returns an Events that collects events from now on. The caller must call Run.
+// NewEvents returns an Events that collects events from now on. The caller must call Run, and then Close.
 func NewEvents(cfg EventsConfig) *Events {
 	return &Events{
 		cfg:    cfg,
-		sub:    cfg.Bus.Subscribe("PostgreSQL", eventDepth, cfg.Wants),
+		sub:    cfg.Bus.SubscribeOwn("PostgreSQL", eventDepth, cfg.Wants),
 		writer: rand.Text(),
 	}
 }
 
-// Run writes events until ctx ends. Those that the database does not have by then stay in the spool for the next
-// start.
+// Run writes events to the database until ctx ends. Until Close, new events still get into the spool, where they wait
+// for the next start.
 func (e *Events) Run(ctx context.Context) {
-	stop := context.AfterFunc(ctx, e.sub.Close)
-	defer stop()
 	f := e.open(ctx)
 	if f == nil {
 		return
 	}
 
-	var writing sync.WaitGroup
-	writing.Go(func() { f.run(ctx) })
-	for next := range e.sub.C { // after the end of ctx the events that wait still come
-		e.keep(f.lane, next)
+	e.keeping.Go(func() {
+		for next := range e.sub.C {
+			e.keep(f.lane, next)
+		}
+	})
+	f.run(ctx)
+}
+
+// Close collects no more events, and closes the spool when it has all that were collected. Run must have returned, or
+// never have been called. A master closes the bus first, so that no event of its stop is missing. e may be nil.
+func (e *Events) Close() {
+	if e == nil {
+		return
 	}
-	writing.Wait()
+	e.sub.Close()
+	e.keeping.Wait()
+	e.mu.Lock()
+	f := e.feed
+	e.mu.Unlock()
+
+	if f == nil {
+		if lost := e.sub.Waiting(); lost > 0 {
+			e.cfg.Log.Error("events will not get to PostgreSQL: their spool was not open", "path", e.cfg.Dir, "lost", lost)
+		}
+		return
+	}
 	if err := f.lane.spool.Close(); err != nil {
 		e.cfg.Log.Warn("the spool of events for PostgreSQL cannot be closed", "path", f.lane.dir, "error", err)
 	}
@@ -116,15 +139,16 @@ func (e *Events) newFeed(l *lane) *feed {
 
 // keep writes an event to the spool.
 func (e *Events) keep(l *lane, next event.Event) {
-	lost := next.Lost
-	if next.Origin != event.Peer {
-		err := e.write(l, next)
-		if err != nil {
-			lost++
-		}
-		e.logOutcome(next.Tag, err)
+	err := e.write(l, next)
+	if err != nil {
+		e.unkept.Add(1)
 	}
-	e.unkept.Add(lost)
+	if errors.Is(err, spool.ErrTooLarge) {
+		e.cfg.Log.Error("an event is too large for the spool and will not get to PostgreSQL: saltern_postgres: events_spool",
+			"tag", next.Tag, "error", err)
+		return
+	}
+	e.logOutcome(next.Tag, err)
 }
 
 func (e *Events) write(l *lane, next event.Event) error {
@@ -140,6 +164,7 @@ func (e *Events) write(l *lane, next event.Event) error {
 		writer:  e.writer,
 		number:  e.number + 1,
 		tag:     next.Tag,
+		master:  e.cfg.Master,
 		content: data,
 	}
 	packed := r.pack()
@@ -178,7 +203,7 @@ func (e *Events) logOutcome(tag string, err error) {
 		e.cfg.Log.Error("an event will not get to PostgreSQL, nor will those after it until a line says so",
 			"tag", tag, "error", err)
 	case err == nil && e.failing:
-		e.cfg.Log.Info("events get to PostgreSQL again", "lost", e.unkept.Load())
+		e.cfg.Log.Info("events get to PostgreSQL again", "lost", e.unkept.Load()+e.sub.Dropped())
 	}
 	e.failing = err != nil
 }
@@ -195,7 +220,7 @@ func (e *Events) Stats() (out Stats) {
 	if f != nil {
 		f.addStats(&out)
 	}
-	out.Unkept = e.unkept.Load()
+	out.Unkept = e.unkept.Load() + e.sub.Dropped()
 	return out
 }
 

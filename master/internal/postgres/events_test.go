@@ -53,6 +53,7 @@ func openEventRig(t testing.TB, dir string, db *settings.Settings, wants event.F
 	r.stop = sync.OnceFunc(func() {
 		cancel()
 		run.Wait()
+		r.events.Close()
 	})
 	t.Cleanup(r.stop)
 	return r
@@ -330,5 +331,43 @@ func TestEventThatARuleRefusesStopsNoOther(t *testing.T) {
 	wantNumbered(t, conn, 21)
 	if n := count(t, conn, "SELECT count(*) FROM salt_events WHERE tag = 'content' AND data ? 'saltern_not_stored'"); n != 4 {
 		t.Errorf("%d events are there without their content", n)
+	}
+}
+
+// A master that was started again has written no event of its own yet.
+func TestEventThatARuleRefusesAfterAStartStopsNoOther(t *testing.T) {
+	s := sharedServer(t)
+	db := s.database(t)
+	first := openEventRig(t, t.TempDir(), db, nil)
+	first.fire(1, 2)
+	first.taken(1)
+	first.stop()
+	conn := s.query(t, db)
+	execute(t, conn, `ALTER TABLE salt_events ADD CHECK (tag = 'numbered')`)
+
+	r := openEventRig(t, t.TempDir(), db, nil)
+	check.Must(t, r.bus.Fire("bad", value.NewMap()))
+	r.fire(2, 11)
+	await.That(t, "all are done", func() bool { return r.events.Stats().Waiting == 0 && r.events.Stats().Refused == 1 })
+	wantNumbered(t, conn, 11)
+}
+
+// Events of other masters take no place and are not counted, and own ones are counted while the spool cannot be opened.
+func TestEventsThatFindNoPlaceAreCounted(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "events")
+	check.Must(t, os.WriteFile(dir, nil, 0o600))
+	away := settings.Settings{Host: "127.0.63.1", Port: 1, Database: "x", User: "x", SSLMode: "disable"}
+	r := openEventRig(t, dir, &away, nil)
+	const places = eventDepth + eventDepth/8
+	peer := event.Event{Tag: "salt/peer", Data: value.NewMap("_stamp", "x"), Origin: event.Peer}
+	for range places {
+		check.Must(t, r.bus.Relay(peer))
+	}
+	if st := r.events.Stats(); st.Unkept != 0 {
+		t.Errorf("events of a peer count as lost: %+v", st)
+	}
+	r.fire(1, places+8)
+	if st := r.events.Stats(); st.Unkept != 7 {
+		t.Errorf("%+v", st)
 	}
 }

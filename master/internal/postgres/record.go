@@ -26,6 +26,7 @@ type record struct {
 	writer string // identifies the run of the master that wrote the record, among all masters
 	number uint64 // of the record among those of its writer; the first is 1
 	tag    string
+	master string // id of the master on which the event was made
 }
 
 // recordKey identifies the job or the return of a record.
@@ -82,7 +83,7 @@ func (r *record) pack() []byte {
 // parts returns the fields that a record of this kind has, in the order in which the spool holds them.
 func (r *record) parts() (texts []*string, contents []*[]byte) {
 	if r.kind == kindEvent {
-		return []*string{&r.writer, &r.tag}, []*[]byte{&r.content}
+		return []*string{&r.writer, &r.tag, &r.master}, []*[]byte{&r.content}
 	}
 	return []*string{&r.jid, &r.minion, &r.user, &r.function}, []*[]byte{&r.arguments, &r.summary, &r.out, &r.content}
 }

@@ -138,6 +138,7 @@ func everythingShown(t *testing.T, db *settings.Settings) string {
 	for _, run := range []func(context.Context){sink.Run, events.Run, lookups.Run} {
 		running.Go(func() { run(ctx) })
 	}
+	defer events.Close()
 	defer running.Wait()
 	defer cancel()
 

@@ -46,17 +46,19 @@ type EventsConfig struct {
 type Events struct {
 	cfg   EventsConfig
 	sub   *event.Subscription
-	spool *spool.Spool // used by Run only
+	spool *spool.Spool // used by Run, keeping and Close only; nil until it is open
 
-	notKept atomic.Uint64 // events that were lost before they were written to the spool
-	failing bool          // the last event could not be written; used by Run only
+	keeping sync.WaitGroup // what moves events from the subscription to the spool
+	notKept atomic.Uint64  // events that the subscription had, and that were not written to the spool
+	failing bool           // the last event could not be written; used by keeping only
 
 	mu    sync.Mutex
 	feeds []*feed // feeds of the returners; nil until the spool is open
 	fault string  // why the spool cannot be opened
 }
 
-// NewEvents returns an Events that collects events from now on. The caller must call Run.
+// NewEvents returns an Events that collects events from now on. The caller must call Run, and then
+// Close.
 func NewEvents(cfg EventsConfig) *Events {
 	e := &Events{cfg: cfg}
 	e.cfg.Returners = nil
@@ -66,7 +68,7 @@ func NewEvents(cfg EventsConfig) *Events {
 			e.cfg.Returners = append(e.cfg.Returners, name)
 		}
 	}
-	e.sub = cfg.Bus.Subscribe("event_return", eventDepth, event.ByGlobs(cfg.Whitelist, cfg.Blacklist))
+	e.sub = cfg.Bus.SubscribeOwn("event_return", eventDepth, event.ByGlobs(cfg.Whitelist, cfg.Blacklist))
 	return e
 }
 
@@ -131,11 +133,9 @@ func (e *Events) tryOpen() error {
 	return nil
 }
 
-// Run passes events to the returners until ctx ends. Events that were not passed by then remain in
-// the spool for the next start.
+// Run passes events to the returners until ctx ends. Until Close, new events are still written to
+// the spool, where they wait for the next start.
 func (e *Events) Run(ctx context.Context) {
-	stop := context.AfterFunc(ctx, e.sub.Close)
-	defer stop()
 	// Salt's EventReturn fires this event, too.
 	_ = e.cfg.Bus.Fire("salt/event_listen/start", value.NewMap())
 	if !e.openSpool(ctx) {
@@ -147,13 +147,32 @@ func (e *Events) Run(ctx context.Context) {
 		feeds.Go(func() { f.handOver(ctx) })
 	}
 
-	// After the subscription is closed, the loop receives the events that waited in the
-	// subscription.
-	for event := range e.sub.C {
-		e.keepEvent(event)
-	}
+	e.keeping.Go(func() {
+		for event := range e.sub.C {
+			e.keepEvent(event)
+		}
+	})
 
 	feeds.Wait()
+}
+
+// Close collects no more events, and closes the spool when all that were collected are in it. Run
+// must have returned, or never have been called. A master closes the bus first, so that no event of
+// its stop is missing. e may be nil.
+func (e *Events) Close() {
+	if e == nil {
+		return
+	}
+
+	e.sub.Close()
+	e.keeping.Wait()
+	if e.spool == nil {
+		if lost := e.sub.Waiting(); lost > 0 {
+			e.cfg.Log.Error("events will not get to returners: the spool of event_return was not open", "lost", lost)
+		}
+		return
+	}
+
 	if err := e.spool.Close(); err != nil {
 		e.cfg.Log.Warn("the spool of event_return cannot be closed", "error", err)
 	}
@@ -161,24 +180,20 @@ func (e *Events) Run(ctx context.Context) {
 
 // keepEvent writes an event to the spool.
 func (e *Events) keepEvent(next event.Event) {
-	lost := next.Lost
-	if next.Origin != event.Peer {
-		body, err := next.Body()
-		if err == nil {
-			err = e.spool.Append(body)
-		}
-
-		if err != nil {
-			lost++
-		}
-
-		e.logOutcome(next.Tag, err)
+	body, err := next.Body()
+	if err == nil {
+		err = e.spool.Append(body)
 	}
 
-	if lost > 0 {
-		e.notKept.Add(lost)
+	if err != nil {
+		e.notKept.Add(1)
 	}
+
+	e.logOutcome(next.Tag, err)
 }
+
+// lost returns how many events were lost before they were written to the spool.
+func (e *Events) lost() uint64 { return e.notKept.Load() + e.sub.Dropped() }
 
 // When several events in a row cannot be written, logOutcome logs the first failure and the end of
 // the failures. So a full disk causes two lines, not one for each event.
@@ -188,7 +203,7 @@ func (e *Events) logOutcome(tag string, err error) {
 		e.cfg.Log.Error("an event will not get to returners, nor will those after it until a line says so",
 			"tag", tag, "error", err)
 	case err == nil && e.failing:
-		e.cfg.Log.Info("events get to returners again", "lost", e.notKept.Load())
+		e.cfg.Log.Info("events get to returners again", "lost", e.lost())
 	}
 	e.failing = err != nil
 }
@@ -216,7 +231,7 @@ func (e *Events) Stats() []Stats {
 	}
 
 	for i := range all {
-		all[i].Lost += e.notKept.Load()
+		all[i].Lost += e.lost()
 	}
 
 	return all

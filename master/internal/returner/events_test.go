@@ -104,7 +104,7 @@ func (s *site) start(t *testing.T, queue int) (e *Events, stop func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { e.Run(ctx); close(done) }() // until stop
-	stop = func() { cancel(); <-done }
+	stop = func() { cancel(); <-done; e.Close() }
 	t.Cleanup(stop)
 
 	return e, stop
@@ -261,6 +261,7 @@ func TestSpoolThatCannotBeOpened(t *testing.T) {
 
 	cancel()
 	<-done
+	e.Close()
 }
 
 // misbehaves is a returner that does what returners must not do.
