@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"saltern/master/internal/merge/options"
 )
 
 // TestPartsOfOptions (F1, F3): Load names the parts of options that the master ignores, with their
@@ -136,6 +138,16 @@ func TestUnknownPartIsNamed(t *testing.T) {
 			if !found {
 				t.Errorf("%s, value %q: not named:\n%s\n%q", path, value, text, partNotes(t, text))
 			}
+		}
+	}
+}
+
+// TestKeysOfReports: each key that an entry of saltern_merge_reports may have is in the table.
+func TestKeysOfReports(t *testing.T) {
+	text := "id: m\nsaltern_merge_reports: [{" + strings.Join(options.Keys(), ": x, ") + ": x}]\n"
+	for _, note := range partNotes(t, text) {
+		if strings.Contains(note, "nobody reads it") {
+			t.Error(note)
 		}
 	}
 }

@@ -121,6 +121,9 @@ var keys = []string{
 	"branches", "into", "differences", "without_grains", "comment", "console", "context", "forks",
 }
 
+// Keys returns the keys that an entry may have.
+func Keys() []string { return slices.Clone(keys) }
+
 // checkKeys refuses a key that is misspelt, which would be obeyed by nobody.
 func (in *reader) checkKeys() {
 	for _, key := range in.Map.Keys() {
