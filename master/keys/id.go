@@ -48,3 +48,16 @@ func ValidID(id string) error {
 
 	return nil
 }
+
+// IsPlainID reports whether id is a valid id in which a shell sees nothing but text: of ASCII letters,
+// digits and some marks, without a "-" in front. An id with other characters is accepted by an
+// administrator, or by a rule of autosign, before it may become part of a command.
+func IsPlainID(id string) bool {
+	if ValidID(id) != nil || id[0] == '-' {
+		return false
+	}
+	return !strings.ContainsFunc(id, func(r rune) bool {
+		isLetter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+		return !isLetter && !('0' <= r && r <= '9') && !strings.ContainsRune("-_.:@+,", r)
+	})
+}

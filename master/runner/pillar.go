@@ -1,6 +1,11 @@
 package runner
 
-import "saltern/master/value"
+import (
+	"slices"
+
+	"saltern/master/keys"
+	"saltern/master/value"
+)
 
 // pillarDefs returns the runners of Salt's module pillar. Sources: salt/runners/pillar.py,
 // salt/utils/minions.py get_minion_data.
@@ -13,12 +18,35 @@ func pillarDefs() map[string]def {
 	}
 }
 
+// anyMinion is the argument of pillar.show_pillar for a pillar of no certain minion.
+const anyMinion = "*"
+
+// checkMinion returns an error unless an argument may be used as the id of a minion in paths and in
+// commands of ext_pillar, which get ids without quotes. An id that a shell may not take for plain text
+// is one of an accepted key: who may call a runner cannot choose it.
+func (c *call) checkMinion(id string) error {
+	if id == anyMinion || keys.IsPlainID(id) {
+		return nil
+	}
+	if err := keys.ValidID(id); err != nil {
+		return &ArgumentError{Reason: "minion: " + err.Error()}
+	}
+	if c.Keys == nil || !slices.Contains(c.Keys.Accepted(), id) {
+		return &ArgumentError{Reason: "minion: no accepted key has this id, and it has characters that a shell may obey; see salt-key -L"}
+	}
+	return nil
+}
+
 func pillarTop(c *call) (any, error) {
 	if err := requirePart("pillar", c.Pillar == nil); err != nil {
 		return nil, err
 	}
 
 	id := c.textArgument("minion")
+	if err := c.checkMinion(id); id != "" && err != nil {
+		return nil, err
+	}
+
 	grains := &value.Map{}
 	if c.Cache != nil {
 		if id != "" {
@@ -50,7 +78,11 @@ func pillarShow(c *call) (any, error) {
 		return nil, err
 	}
 
-	id := c.textOr("minion", "*")
+	id := c.textOr("minion", anyMinion)
+	if err := c.checkMinion(id); err != nil {
+		return nil, err
+	}
+
 	var grains *value.Map
 	if c.Cache != nil {
 		grains, _ = c.Cache.Get("grains", id)

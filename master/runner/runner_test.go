@@ -599,3 +599,31 @@ func TestVersions(t *testing.T) {
 		}
 	}
 }
+
+// TestMinionOfPillarRunners: who may call a runner cannot make up an id that a shell would obey, or that
+// leads to another path.
+func TestMinionOfPillarRunners(t *testing.T) {
+	f := &fake{accepted: []string{"a"}}
+	f.accepted = append(f.accepted, "o'neill;web")
+	for id, allowed := range map[string]bool{
+		"new-web.example.com": true,
+		"o'neill;web":         true, // an administrator has accepted it
+		"x; reboot":           false,
+		"$(reboot)":           false,
+		"`reboot`":            false,
+		"x|reboot":            false,
+		"x\nreboot":           false,
+		"--help":              false,
+		"../../etc":           false,
+		"..":                  false,
+		"web*":                false,
+		"* ":                  false,
+	} {
+		for _, fun := range []string{"pillar.show_pillar", "pillar.show_top"} {
+			_, err := New().Call(t.Context(), environment(f), fun, []any{id}, nil)
+			if (err == nil) != allowed {
+				t.Errorf("%s %q: %v", fun, id, err)
+			}
+		}
+	}
+}

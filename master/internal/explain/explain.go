@@ -138,7 +138,7 @@ func (s *Service) Explain(ctx context.Context, q control.ExplainQuestion) (contr
 	parts.Go(func() { s.lookAtPlaces(ctx, f) })
 	parts.Go(func() { s.askMinion(ctx, f, q.Silent) })
 	parts.Go(func() { out.Key = s.keyOf(ctx, f) })
-	parts.Go(func() { s.explainFiles(ctx, f.id, q.Key, &out) })
+	parts.Go(func() { s.explainFiles(ctx, f, q.Key, &out) })
 	parts.Wait()
 
 	f.addRefused()

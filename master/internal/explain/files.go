@@ -11,6 +11,7 @@ import (
 	"saltern/internal/printable"
 	"saltern/master/cache"
 	"saltern/master/internal/pillar"
+	"saltern/master/keys"
 	"saltern/master/value"
 )
 
@@ -23,9 +24,17 @@ const (
 
 // explainFiles adds the lines of top files that select a minion, and which file has which key of its
 // pillar. key is the only key that is asked for, or "".
-func (s *Service) explainFiles(ctx context.Context, id, key string, out *control.Explanation) {
+func (s *Service) explainFiles(ctx context.Context, f *facts, key string, out *control.Explanation) {
 	ctx, cancel := context.WithTimeout(ctx, partFor)
 	defer cancel()
+	id := f.id
+	if !f.accepted() && !keys.IsPlainID(id) { // commands of ext_pillar get ids without quotes
+		note := "no accepted key has this id, and it has characters that a shell may obey"
+		out.States.Note = note
+		out.Pillar.Problem = note
+		return
+	}
+
 	grains, known := s.cfg.Cache.Get(cache.Grains, id)
 	if !known {
 		note := "the grains of the minion are not known: it has not asked for a pillar since minion_data_cache is on"

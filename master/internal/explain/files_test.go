@@ -9,7 +9,9 @@ import (
 	"testing"
 
 	"saltern/internal/control"
+	"saltern/master/cache"
 	"saltern/master/internal/pillar"
+	"saltern/master/keys"
 	"saltern/master/value"
 	"saltern/test/check"
 )
@@ -123,6 +125,23 @@ func TestPillarExplanationNamesWhatIsWrong(t *testing.T) {
 
 	out = explainTree(t, "", func(c *pillar.Config) { c.Strategy = "aggregate" }, broken)
 	if len(out.Keys) > 0 || !strings.Contains(out.Problem, "aggregate") {
+		t.Errorf("%+v", out)
+	}
+}
+
+// TestFilesOfMadeUpID: an id that a caller has made up, and for which somebody has stored grains, does
+// not reach the commands of ext_pillar.
+func TestFilesOfMadeUpID(t *testing.T) {
+	store, err := cache.Open(t.TempDir(), 1<<20, keys.ValidID)
+	check.Must(t, err)
+	const id = "x; reboot"
+	_, err = store.Set(cache.Grains, id, value.NewMap("id", id))
+	check.Must(t, err)
+
+	var out control.Explanation
+	s := &Service{cfg: Config{Cache: store}} // a pillar would need a Compiler
+	s.explainFiles(t.Context(), &facts{id: id}, "", &out)
+	if !strings.Contains(out.Pillar.Problem, "a shell may obey") {
 		t.Errorf("%+v", out)
 	}
 }

@@ -98,7 +98,7 @@ func (c *Compiler) renderForCheck(ctx context.Context, req Request, fresh bool) 
 	defer n.giveUp(nil)
 	defer n.closeSession()
 
-	if err := n.chooseEnvs(); err != nil {
+	if err := n.admit(); err != nil {
 		return nil, err
 	}
 

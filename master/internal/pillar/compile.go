@@ -14,6 +14,7 @@ import (
 	"saltern/master/internal/pillar/extpillar"
 	"saltern/master/internal/pillar/gpg"
 	"saltern/master/internal/pillar/renderer"
+	"saltern/master/keys"
 	"saltern/master/pattern"
 	"saltern/master/value"
 )
@@ -90,7 +91,7 @@ func (c *Compiler) compile(ctx context.Context, req Request, takeTurn func() boo
 	n.takeTurn = takeTurn
 	defer n.giveUp(nil)
 
-	if err := n.chooseEnvs(); err != nil {
+	if err := n.admit(); err != nil {
 		// Do not fall back to another environment: the minion would get values of an environment
 		// for which it did not ask.
 		c.log.Error("a pillar is refused", "minion", req.ID, "error", err)
@@ -147,6 +148,20 @@ func (c *compilation) giveUpIfUnable(err error) {
 // isOver reports whether the compilation has ended early. If it has, later errors are neither
 // logged nor added to the pillar's _errors.
 func (c *compilation) isOver() bool { return c.ctx.Err() != nil }
+
+// anyMinion is the id under which Salt shows the pillar of no certain minion (salt/runners/pillar.py).
+const anyMinion = "*"
+
+// admit checks what a request names, and chooses the environments. It returns an error if no minion
+// can have the id: the id becomes part of paths, and of commands of ext_pillar.
+func (c *compilation) admit() error {
+	if c.req.ID != anyMinion {
+		if err := keys.ValidID(c.req.ID); err != nil {
+			return fmt.Errorf("no pillar for this id: %w", err)
+		}
+	}
+	return c.chooseEnvs()
+}
 
 // chooseEnvs sets saltenv and pillarenv as Salt does (Pillar.__init__ and __gen_opts). It returns
 // an error if the minion asks for an environment that could lead out of the roots.

@@ -110,7 +110,7 @@ func (c *Compiler) Origins(ctx context.Context, req Request) (*Origins, error) {
 	}
 	n.trace = newOriginLog()
 	n.withoutMemo = c.cfg.Compare == nil
-	if err := n.chooseEnvs(); err != nil {
+	if err := n.admit(); err != nil {
 		return nil, err
 	}
 

@@ -183,7 +183,7 @@ func (c *Compiler) Outcome(
 	n.outcome = out
 	defer n.giveUp(nil)
 
-	if err := n.chooseEnvs(); err != nil {
+	if err := n.admit(); err != nil {
 		return nil, err
 	}
 	if needsPython(c.cfg.Strategy, c.cfg.Renderer) {

@@ -6,7 +6,8 @@
 //
 // A minion's id is put into a command as Salt does it, without quotes. Package keys refuses ids with
 // path separators, line ends and globs, but not with $ ; & | and quotes: the administrator who accepts
-// a key, or lets an autosign rule accept it, decides what a shell may see.
+// a key, or lets an autosign rule accept it, decides what a shell may see. Runners take such an id from a
+// caller only if its key is accepted (keys.IsPlainID).
 //
 // Every command and every look at a directory has a deadline. What did not end in time is left alone
 // for a while (package hangs), and its pillar gets no answer: the minion asks again.
