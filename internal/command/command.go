@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -28,6 +29,10 @@ type Output struct {
 	Stderr []byte
 	Exit   int // exit status; -1: a signal ended the command
 }
+
+// leftBehindTakes is how long, beyond the limit of a command with AllOutput, a process that it has left
+// behind counts as a part of it.
+const leftBehindTakes = time.Minute
 
 // maxText bounds how much of a command's output an error quotes, in bytes.
 const maxText = 500
@@ -113,6 +118,12 @@ type Exec struct {
 	// AllOutput waits until no process holds the child's output any more, even if the child has ended
 	// and left others behind. A Limit must be set.
 	AllOutput bool
+	// EndsWithUs has the kernel kill the child when this process dies. It holds a thread while the
+	// child runs.
+	EndsWithUs bool
+	// Ended is called once in each Run, when the child has ended and nobody holds its output, or has not
+	// started. That may be after Run has returned. It may be nil.
+	Ended func()
 	// Tee receives the child's standard output while it is written, and TeeErr its standard error.
 	// Both may be nil. One goroutine writes to each, and may write for a moment after Run has
 	// returned.
@@ -123,8 +134,17 @@ type Exec struct {
 // the child still does not end (because a file system call hangs), Run returns, and a goroutine
 // waits for the child. After an error the Output contains what the command wrote before the error.
 func (e Exec) Run(ctx context.Context, argv []string) (Output, error) {
+	ended := e.Ended
+	if ended == nil {
+		ended = func() {}
+	}
 	if len(argv) == 0 {
+		ended()
 		return Output{}, errors.New("no command")
+	}
+	if e.EndsWithUs { // the child dies with the thread that starts it
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
 	}
 
 	if e.Limit > 0 {
@@ -159,12 +179,17 @@ func (e Exec) Run(ctx context.Context, argv []string) (Output, error) {
 	}
 
 	if err := cmd.Start(); err != nil {
+		ended()
 		return Output{}, fmt.Errorf("start %s: %w", argv[0], err)
 	}
 	LowerPriority(cmd.Process.Pid, e.Nice)
 
 	done := make(chan error, 1)
-	go func() { done <- cmd.Wait() }()
+	go func() {
+		err := cmd.Wait()
+		ended()
+		done <- err
+	}()
 
 	var err, cause error
 	select {
@@ -184,7 +209,7 @@ func (e Exec) Run(ctx context.Context, argv []string) (Output, error) {
 	}
 
 	out := Output{Stdout: stdout.Take(), Stderr: stderr.Take(), Exit: -1}
-	if cause == nil && !ended(err) {
+	if cause == nil && !endedByItself(err) {
 		cause = err
 	}
 	if cause != nil {
@@ -195,8 +220,8 @@ func (e Exec) Run(ctx context.Context, argv []string) (Output, error) {
 	return out, nil
 }
 
-// ended reports whether an error of Wait means that the command has ended by itself.
-func ended(err error) bool {
+// endedByItself reports whether an error of Wait means that the command has ended by itself.
+func endedByItself(err error) bool {
 	_, exited := errors.AsType[*exec.ExitError](err)
 	return err == nil || exited || errors.Is(err, exec.ErrWaitDelay)
 }
@@ -229,7 +254,10 @@ func (e Exec) command(argv []string) *exec.Cmd {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Credential: e.Credential}
 	cmd.WaitDelay = time.Second // a grandchild may keep the pipes open
 	if e.AllOutput {
-		cmd.WaitDelay = e.Limit
+		cmd.WaitDelay = e.Limit + leftBehindTakes
+	}
+	if e.EndsWithUs {
+		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
 	}
 
 	if e.Stdin != "" {

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -147,5 +149,50 @@ func TestBoundsOutput(t *testing.T) {
 		sh("yes | head -n 100000; echo lost; yes no | head -n 100000 >&2"))
 	if err != nil || len(out.Stdout) != 1000 || len(out.Stderr) != 1000 || out.Exit != 0 {
 		t.Errorf("%d %d bytes, %v", len(out.Stdout), len(out.Stderr), err)
+	}
+}
+
+// TestChildEndsWithUs kills a process that runs a command.
+func TestChildEndsWithUs(t *testing.T) {
+	const pidFile = "SALTERN_TEST_PID_FILE"
+	if file := os.Getenv(pidFile); file != "" {
+		e := Exec{EndsWithUs: true, AllOutput: true, Limit: time.Hour}
+		_, err := e.Run(t.Context(), sh(`echo $$ >"$1.new"; mv "$1.new" "$1"; exec sleep 600`, "sh", file))
+		t.Fatal(err)
+	}
+
+	file := filepath.Join(t.TempDir(), "pid")
+	helper := exec.Command(os.Args[0], "-test.run=^TestChildEndsWithUs$")
+	helper.Env = append(os.Environ(), pidFile+"="+file)
+	if err := helper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var pid int
+	await.That(t, "the command", func() bool {
+		text, _ := os.ReadFile(file)
+		pid, _ = strconv.Atoi(strings.TrimSpace(string(text)))
+		return pid > 0
+	})
+	_ = helper.Process.Kill()
+	_ = helper.Wait()
+	await.That(t, "the command's end", func() bool {
+		state, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+		return err != nil || strings.Contains(string(state), ") Z ")
+	})
+}
+
+// TestEndedIsCalledOnce: whether the command runs, does not start, or leaves a process behind.
+func TestEndedIsCalledOnce(t *testing.T) {
+	for name, argv := range map[string][]string{
+		"runs": sh("exit 1"), "none": nil, "missing": {"/no/such/program"}, "hangs": sh("exec sleep 600"),
+		"leaves": sh("setsid sleep 1 & echo"),
+	} {
+		var calls atomic.Int32
+		began := time.Now()
+		_, _ = Exec{AllOutput: true, Limit: 200 * time.Millisecond, Ended: func() { calls.Add(1) }}.Run(t.Context(), argv)
+		await.That(t, name, func() bool { return calls.Load() > 0 })
+		if took := time.Since(began); calls.Load() != 1 || name == "leaves" && took < 900*time.Millisecond {
+			t.Errorf("%s: %d calls after %v", name, calls.Load(), took)
+		}
 	}
 }
