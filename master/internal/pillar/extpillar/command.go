@@ -4,11 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"saltern/internal/command"
+	"saltern/master/internal/fileserver/regular"
 )
 
 const (
@@ -77,7 +82,7 @@ func (r *Runner) ask(ctx context.Context, e *Entry, m Minion, asked *Asked) ([]b
 }
 
 // runCommand runs the command of an entry once.
-func (r *Runner) runCommand(ctx context.Context, e *Entry, m Minion) ([]byte, error) {
+func (r *Runner) runCommand(parent context.Context, e *Entry, m Minion) ([]byte, error) {
 	line := strings.ReplaceAll(e.command, "%s", m.ID)
 	exe, argv, err := r.commandOf(e, line)
 	if err != nil {
@@ -86,25 +91,34 @@ func (r *Runner) runCommand(ctx context.Context, e *Entry, m Minion) ([]byte, er
 
 	select {
 	case r.commands <- struct{}{}:
-		defer func() { <-r.commands }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+	case <-parent.Done():
+		return nil, context.Cause(parent)
 	case <-r.ctx.Done():
 		return nil, errClosed
 	}
 
-	ctx, end, err := r.begin(ctx, e, line)
+	ctx, end, err := r.begin(parent, e, line)
 	if err != nil {
+		<-r.commands
 		return nil, err
 	}
 	defer end()
+	if !r.enter() {
+		<-r.commands
+		return nil, errClosed
+	}
 
-	out, err := exe.Run(ctx, argv)
+	// A command that cannot be killed, or has left a process behind, keeps its place.
+	exe.Ended = func() {
+		<-r.commands
+		r.work.Done()
+	}
+	out, err := exe.Run(ctx, bounds(argv))
 	switch {
 	case errors.Is(err, command.ErrOutput):
 		return nil, fmt.Errorf("the command wrote more than %d MiB; let it write less", maxOutput>>20)
 	case errors.Is(err, command.ErrTimeout) || ctx.Err() != nil:
-		return nil, r.outOfTime(ctx, e, line)
+		return nil, r.outOfTime(parent, e, line)
 	case isShort(err):
 		return nil, errShort
 	case err != nil:
@@ -113,13 +127,41 @@ func (r *Runner) runCommand(ctx context.Context, e *Entry, m Minion) ([]byte, er
 
 	r.noteAnswer(e)
 	if out.Exit != 0 {
-		r.cfg.Log.Warn("a command of ext_pillar failed; its output is used, as in Salt",
-			"minion", m.ID, "ext_pillar", e.Name, "exit", out.Exit)
+		r.noteFailedExit(e, m, out.Exit)
 	}
 	if out.Stdout == nil {
 		out.Stdout = []byte{}
 	}
 	return out.Stdout, nil
+}
+
+// failedExits counts the runs of a command that failed.
+type failedExits struct {
+	logged   time.Time // when the last line was written
+	unlogged int       // runs that failed since
+}
+
+// logExitsEach is how often a command that fails is logged: it may fail for each minion.
+const logExitsEach = time.Minute
+
+func (r *Runner) noteFailedExit(e *Entry, m Minion, exit int) {
+	now := time.Now()
+	r.mu.Lock()
+	failed := r.exits[e.key()]
+	isDue := now.Sub(failed.logged) >= logExitsEach
+	before := failed.unlogged
+	if isDue {
+		failed = failedExits{logged: now}
+	} else {
+		failed.unlogged++
+	}
+	r.exits[e.key()] = failed
+	r.mu.Unlock()
+
+	if isDue {
+		r.cfg.Log.Warn("a command of ext_pillar failed; its output is used, as in Salt",
+			"minion", m.ID, "ext_pillar", e.Name, "exit", exit, "more_before", before)
+	}
 }
 
 // isShort reports whether this process lacks something, so that a later try may succeed.
@@ -137,12 +179,13 @@ func isShort(err error) bool {
 // (cmd.run), both in the home directory (salt/modules/cmdmod.py _run).
 func (r *Runner) commandOf(e *Entry, line string) (command.Exec, []string, error) {
 	exe := command.Exec{
-		Limit:     r.cfg.Limit,
-		MaxOutput: maxOutput,
-		AllOutput: true,
-		Env:       commandEnv(),
-		Add:       []string{"LC_ALL=C.UTF-8"}, // as the processes of the renderers have it
-		Dir:       homeDir(),
+		Limit:      r.cfg.Limit,
+		MaxOutput:  maxOutput,
+		AllOutput:  true,
+		EndsWithUs: true,
+		Env:        commandEnv(),
+		Add:        []string{"LC_ALL=C.UTF-8"}, // as the processes of the renderers have it
+		Dir:        homeDir(),
 	}
 	if strings.ContainsRune(line, 0) || strings.TrimSpace(line) == "" {
 		return exe, nil, ErrInexact
@@ -153,10 +196,42 @@ func (r *Runner) commandOf(e *Entry, line string) (command.Exec, []string, error
 
 	exe.MergeStderr = true
 	argv, ok := splitWords(line)
-	if !ok || len(argv) == 0 || argv[0] == "" {
+	if !ok || len(argv) == 0 || !isProgram(argv[0], exe.Dir) {
 		return exe, nil, ErrInexact
 	}
 	return exe, argv, nil
+}
+
+// bounds returns a command that runs argv with what a command beneath a renderer inherits: no rights
+// for others on new files, 2 GiB of address space, and an end before the master when memory is short
+// (renderer/worker.py start_worker, main; pyfork's Parent).
+func bounds(argv []string) []string {
+	const set = `umask 077; ulimit -v 2097152 2>/dev/null; { echo 300 >/proc/self/oom_score_adj; } 2>/dev/null; exec "$@"`
+	return append([]string{"/bin/sh", "-c", set, "sh"}, argv...)
+}
+
+// isProgram reports whether the kernel, and not the shell of bounds, would run a program: a shell tries
+// more than Python does.
+func isProgram(name, dir string) bool {
+	if name == "" || name[0] == '-' {
+		return false
+	}
+	if strings.Contains(name, "/") && !filepath.IsAbs(name) {
+		name = filepath.Join(dir, name)
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return false
+	}
+
+	f, _, err := regular.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	var magic [4]byte
+	n, _ := io.ReadFull(f, magic[:])
+	return string(magic[:n]) == "\x7fELF" || n > 2 && string(magic[:2]) == "#!"
 }
 
 // commandEnv returns the environment in which Salt's cmd module runs a command beneath a renderer.

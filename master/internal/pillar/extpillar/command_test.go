@@ -1,17 +1,22 @@
 package extpillar
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"saltern/master/value"
 	"saltern/test/await"
+	"saltern/test/logged"
 )
 
 func newRunner(t *testing.T, cfg Config) *Runner {
@@ -186,6 +191,165 @@ func TestOutputs(t *testing.T) {
 			if v, err := (&Entry{Name: name}).read([]byte(text)); !errors.Is(err, ErrInexact) {
 				t.Errorf("%s %.80q is read: %v %v", name, text, v, err)
 			}
+		}
+	}
+}
+
+// TestCommandInheritsBounds: a command has what it had beneath a renderer.
+func TestCommandInheritsBounds(t *testing.T) {
+	r := newRunner(t, Config{})
+	script := filepath.Join(t.TempDir(), "script")
+	const lines = "umask; ulimit -v; cat /proc/self/oom_score_adj"
+	if err := os.WriteFile(script, []byte("#!/bin/sh\necho \"{\\\"got\\\": \\\"$(echo $("+lines+"))\\\"}\"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, line := range map[string]string{"cmd_yaml": "echo got: $(" + lines + ")", "cmd_json": script} {
+		v, _, err := run(t, r, Parse(name, line), "m")
+		if err != nil || v.Str("got") != "0077 2097152 300" {
+			t.Errorf("%s: %v %v", name, v.Value("got"), err)
+		}
+	}
+}
+
+// TestProgramsOfPython: a program that the kernel does not run is left to Salt's module. A shell would
+// run it.
+func TestProgramsOfPython(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("HOME", dir)
+	for name, mode := range map[string]os.FileMode{"plain": 0o700, "data": 0o600} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("echo '{\"a\": 1}'\n"), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "script"), []byte("#!/bin/sh\necho '{\"a\": 1}'\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+
+	r := newRunner(t, Config{})
+	for line, inGo := range map[string]bool{
+		"./script": true, filepath.Join(dir, "script"): true,
+		"./plain": false, "./data": false, "script": false, "-c 'echo {}'": false, "exec": false, "cd": false,
+	} {
+		_, _, err := run(t, r, Parse("cmd_json", line), "m")
+		if inGo && err != nil || !inGo && !errors.Is(err, ErrInexact) {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+}
+
+// TestHangsBesideModules: the look at extension_modules does not count as an answer of a command that
+// hangs.
+func TestHangsBesideModules(t *testing.T) {
+	r := newRunner(t, Config{Limit: 300 * time.Millisecond, Modules: t.TempDir()})
+	e := Parse("cmd_yaml", "exec sleep 600 # %s")
+	for _, id := range []string{"a", "b"} {
+		if _, _, err := run(t, r, e, id); !errors.Is(err, errHangs) {
+			t.Errorf("%s: %v", id, err)
+		}
+	}
+	began := time.Now()
+	if _, _, err := run(t, r, e, "c"); !errors.Is(err, errHangs) || time.Since(began) > 250*time.Millisecond {
+		t.Errorf("after two that hang: %v after %v", err, time.Since(began))
+	}
+}
+
+// TestPlaceOfLeftovers: what a command has left behind, out of its group, keeps its place.
+func TestPlaceOfLeftovers(t *testing.T) {
+	r := newRunner(t, Config{AtOnce: 1, Limit: 300 * time.Millisecond})
+	began := time.Now()
+	if _, _, err := run(t, r, Parse("cmd_yaml", "setsid sleep 3 & echo a: 1"), "m"); !errors.Is(err, errHangs) {
+		t.Fatal(err)
+	}
+	v, _, err := run(t, r, Parse("cmd_yaml", "echo b: 1"), "m")
+	if waited := time.Since(began); err != nil || v.Value("b") == nil || waited < 2700*time.Millisecond {
+		t.Errorf("%v %v after %v", v, err, waited)
+	}
+}
+
+// TestCallerWithoutTime: a caller whose own time is over says nothing about a command.
+func TestCallerWithoutTime(t *testing.T) {
+	r := newRunner(t, Config{AtOnce: 1})
+	slow := t.TempDir()
+	e := Parse("file_tree", slow)
+	for _, id := range []string{"a", "b"} {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		_, _, err := r.Run(ctx, Parse("cmd_yaml", "test %s = c || exec sleep 600; echo a: 1"), Minion{ID: id}, nil)
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errHangs) || !Unable(err) {
+			t.Errorf("%s: %v", id, err)
+		}
+		cancel()
+	}
+	if _, _, err := run(t, r, Parse("cmd_yaml", "test %s = c || exec sleep 600; echo a: 1"), "c"); err != nil {
+		t.Errorf("the next: %v", err)
+	}
+
+	r.readers <- struct{}{} // a tree that takes its time
+	for range 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		if _, _, err := r.Run(ctx, e, Minion{ID: "m"}, nil); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("waiting for a place: %v", err)
+		}
+		cancel()
+	}
+	<-r.readers
+	if _, _, err := run(t, r, e, "m"); err != nil {
+		t.Errorf("the next tree: %v", err)
+	}
+}
+
+// TestFailedCommandIsLoggedOnce: not for each minion.
+func TestFailedCommandIsLoggedOnce(t *testing.T) {
+	var log logged.Buffer
+	r := newRunner(t, Config{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	for range 3 {
+		if _, _, err := run(t, r, Parse("cmd_yaml", "echo a: 1; exit 3"), "m"); err != nil {
+			t.Error(err)
+		}
+	}
+	if n := strings.Count(log.String(), "a command of ext_pillar failed"); n != 1 {
+		t.Errorf("%d lines: %s", n, log.String())
+	}
+}
+
+// TestCloseWaitsForCommands: when Close returns, no command is left.
+func TestCloseWaitsForCommands(t *testing.T) {
+	r := New(Config{})
+	dir := t.TempDir()
+	done := make(chan error, 1)
+	go func() {
+		_, _, err := r.Run(context.Background(), Parse("cmd_yaml", "echo $$ >"+dir+"/pid; exec sleep 600"), Minion{ID: "m"}, nil)
+		done <- err
+	}()
+	var pid int
+	await.That(t, "the command", func() bool {
+		text, _ := os.ReadFile(dir + "/pid")
+		pid, _ = strconv.Atoi(strings.TrimSpace(string(text)))
+		return pid > 0
+	})
+	r.Close()
+	if err := syscall.Kill(pid, 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("the command lives after Close: %v", err)
+	}
+	if err := <-done; !errors.Is(err, errClosed) {
+		t.Error(err)
+	}
+}
+
+// TestPanicIsLeftToSalt: a panic below a tree does not end the master.
+func TestPanicIsLeftToSalt(t *testing.T) {
+	root := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "nodegroups", "web"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	r := newRunner(t, Config{AtOnce: 1})
+	for range 2 {
+		_, _, err := r.Run(t.Context(), Parse("file_tree", root), Minion{
+			ID:      "m",
+			Groups:  value.NewMap("web", "*"),
+			InGroup: func(any) (bool, error) { panic("a fault of the matcher") },
+		}, nil)
+		if !errors.Is(err, ErrInexact) {
+			t.Error(err)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -69,6 +70,7 @@ type Runner struct {
 
 	mu     sync.Mutex
 	hangs  map[string]*hangs.Hangs[string] // by Entry.key, so that they outlive a Compiler
+	exits  map[string]failedExits          // by Entry.key
 	closed bool
 	stats  Stats
 	// askedBytes counts the bytes that all Asked keep.
@@ -91,6 +93,7 @@ func New(cfg Config) *Runner {
 		commands: make(chan struct{}, cfg.AtOnce),
 		readers:  make(chan struct{}, cfg.AtOnce),
 		hangs:    map[string]*hangs.Hangs[string]{},
+		exits:    map[string]failedExits{},
 	}
 	r.ctx, r.stop = context.WithCancel(context.Background())
 	return r
@@ -161,7 +164,7 @@ func (r *Runner) Run(ctx context.Context, e *Entry, m Minion, asked *Asked) (v *
 	case e.Name == "nodegroups":
 		v, err = e.groupsOf(m)
 	default:
-		v, err = r.bounded(ctx, e, e.tree.root, func(ctx context.Context) (*value.Map, error) {
+		v, err = r.bounded(ctx, e, m.ID, func(ctx context.Context) (*value.Map, error) {
 			return e.tree.read(ctx, r.cfg.Log, m)
 		})
 	}
@@ -178,7 +181,9 @@ func (r *Runner) checkModule(ctx context.Context, e *Entry) error {
 	if r.cfg.Modules == "" {
 		return nil
 	}
-	_, err := r.bounded(ctx, e, r.cfg.Modules, func(context.Context) (*value.Map, error) {
+	// It has hangs of its own: an answer of this directory is none of the entry.
+	modules := &Entry{Name: "extension_modules"}
+	_, err := r.bounded(ctx, modules, r.cfg.Modules, func(context.Context) (*value.Map, error) {
 		if hasModule(filepath.Join(r.cfg.Modules, "pillar"), e.Name) ||
 			e.IsCommand() && hasModule(filepath.Join(r.cfg.Modules, "modules"), "cmd", "cmdmod") {
 			return nil, ErrInexact
@@ -201,14 +206,14 @@ func hasModule(dir string, names ...string) bool {
 
 // bounded runs work in a goroutine of its own, and leaves it alone when it does not end in time: a
 // file system may hang. The goroutine keeps its place of the readers until it ends. key names what
-// may hang.
+// may hang. After a panic of work, Salt's module has to run.
 func (r *Runner) bounded(
-	ctx context.Context,
+	parent context.Context,
 	e *Entry,
 	key string,
 	work func(context.Context) (*value.Map, error),
 ) (*value.Map, error) {
-	ctx, end, err := r.begin(ctx, e, key)
+	ctx, end, err := r.begin(parent, e, key)
 	if err != nil {
 		return nil, err
 	}
@@ -217,7 +222,7 @@ func (r *Runner) bounded(
 	select {
 	case r.readers <- struct{}{}:
 	case <-ctx.Done():
-		return nil, r.outOfTime(ctx, e, key)
+		return nil, r.outOfTime(parent, e, key)
 	}
 
 	type result struct {
@@ -227,8 +232,16 @@ func (r *Runner) bounded(
 	done := make(chan result, 1)
 	started := r.start(func() {
 		defer func() { <-r.readers }()
+		got := result{err: ErrInexact}
+		defer func() {
+			if cause := recover(); cause != nil {
+				r.cfg.Log.Error("an ext_pillar failed in Go, and is left to Salt's module",
+					"ext_pillar", e.Name, "error", cause, "stack", string(debug.Stack()))
+			}
+			done <- got
+		}()
 		v, err := work(ctx)
-		done <- result{v, err}
+		got = result{v, err}
 	})
 	if !started {
 		<-r.readers
@@ -238,23 +251,36 @@ func (r *Runner) bounded(
 	select {
 	case got := <-done:
 		if ctx.Err() != nil {
-			return nil, r.outOfTime(ctx, e, key)
+			return nil, r.outOfTime(parent, e, key)
 		}
 		r.noteAnswer(e)
 		return got.v, got.err
 	case <-ctx.Done():
-		return nil, r.outOfTime(ctx, e, key)
+		return nil, r.outOfTime(parent, e, key)
 	}
 }
 
 // start runs f in a goroutine for which Close waits. It returns false if the Runner is closed.
 func (r *Runner) start(f func()) bool {
+	if !r.enter() {
+		return false
+	}
+	go func() {
+		defer r.work.Done()
+		f()
+	}()
+	return true
+}
+
+// enter registers work for which Close waits, until r.work.Done is called. It returns false if the
+// Runner is closed.
+func (r *Runner) enter() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
 		return false
 	}
-	r.work.Go(f)
+	r.work.Add(1)
 	return true
 }
 
@@ -277,9 +303,13 @@ func (r *Runner) begin(ctx context.Context, e *Entry, key string) (_ context.Con
 	}, nil
 }
 
-// outOfTime returns why work ended before it was done, and notes what hangs.
-func (r *Runner) outOfTime(ctx context.Context, e *Entry, key string) error {
-	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+// outOfTime returns why work ended before it was done, and notes what hangs. parent is the context of
+// the caller: one who leaves, or has no time left, says nothing about the work.
+func (r *Runner) outOfTime(parent context.Context, e *Entry, key string) error {
+	if parent.Err() != nil {
+		return context.Cause(parent)
+	}
+	if r.ctx.Err() != nil {
 		return errClosed
 	}
 
