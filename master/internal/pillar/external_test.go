@@ -5,13 +5,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"saltern/master/internal/pillar/extpillar"
 	"saltern/master/internal/pillar/renderer"
 	"saltern/master/value"
+	"saltern/test/await"
 )
 
 func externalRunner(t *testing.T) *extpillar.Runner {
@@ -162,4 +165,51 @@ func TestWaitingPillarRunsCommandOnce(t *testing.T) {
 	if n := strings.Count(string(text), "\n"); err != nil || n != minions {
 		t.Errorf("the command has run %d times for %d minions, %v", n, minions, err)
 	}
+}
+
+// TestCachedPillarWaitsForNoCommand: a minion with a pillar in the cache gets it although commands of other
+// minions hold all turns.
+func TestCachedPillarWaitsForNoCommand(t *testing.T) {
+	gate := filepath.Join(t.TempDir(), "gate")
+	s := newCrowded(t, map[string]string{"p/top.sls": "base:\n  '*': [a]\n", "p/a.sls": "a: 1\n"},
+		func(_ *renderer.Config, c *Config, sc *ServiceConfig) {
+			sc.Keep = true
+			sc.TTL = time.Hour
+			c.External = externalRunner(t)
+			c.ExtPillar = chain("cmd_yaml", "echo b: 1; test %s = m0 && exit; while ! test -e "+
+				gate+"; do sleep 0.05; done")
+		})
+	if _, err := s.ask(t.Context(), "m0"); err != nil {
+		t.Fatal(err)
+	}
+
+	turns := s.cfg.Turns + firstTriesPerCPU*runtime.NumCPU()
+	var group sync.WaitGroup
+	for i := range turns + 5 {
+		group.Go(func() {
+			if p, err := s.ask(t.Context(), fmt.Sprint("slow", i)); err != nil || p.Value("b") == nil {
+				t.Errorf("%s %v", plainText(p), err)
+			}
+		})
+	}
+	await.That(t, "all turns", func() bool { return s.firstTries.Stats().Working == turns })
+
+	answered := make(chan error, 1)
+	go func() {
+		_, err := s.ask(t.Context(), "m0")
+		answered <- err
+	}()
+	select {
+	case err := <-answered:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the cached pillar waits for the commands")
+	}
+
+	if err := os.WriteFile(gate, nil, 0o600); err != nil {
+		t.Error(err)
+	}
+	group.Wait()
 }

@@ -64,6 +64,7 @@ const (
 // use.
 type Service struct {
 	cfg         ServiceConfig
+	lookUps     *queue.Queue[*value.Map] // queue for looks into the cache, which take no other work's turn
 	firstTries  *queue.Queue[*value.Map] // queue for first tries, which may need no renderer
 	renderTurns *queue.Queue[*value.Map] // queue for the renderers
 	clearances  clearances
@@ -84,7 +85,8 @@ func NewService(cfg ServiceConfig) *Service {
 		return queue.New[*value.Map](queue.Config{Turns: turns, Bytes: queueBytes, Now: time.Now})
 	}
 	return &Service{
-		cfg: cfg,
+		cfg:     cfg,
+		lookUps: line(firstTriesPerCPU * runtime.NumCPU()),
 		// firstTries has more turns than there are renderers, because a request that finds a free
 		// renderer keeps its turn of firstTries to the end.
 		firstTries:  line(turns + firstTriesPerCPU*runtime.NumCPU()),
@@ -153,6 +155,16 @@ func (s *Service) servePillar(ctx context.Context, q Question) (*value.Map, erro
 		s.Clear(q.ID)
 	}
 
+	if c.Keep && !q.Clean {
+		// Commands of ext_pillar may hold all turns for minutes; who has a pillar does not wait for them.
+		p, err := s.waitTurn(ctx, s.lookUps, &q, func(_ context.Context, r Request) (*value.Map, error) {
+			return s.cachedPillar(r)
+		})
+		if !errors.Is(err, errNotCached) {
+			return p, err
+		}
+	}
+
 	var secrets *gpg.Question
 	if c.Compiler.cfg.GPG != nil {
 		secrets = c.Compiler.cfg.GPG.Ask()
@@ -163,14 +175,27 @@ func (s *Service) servePillar(ctx context.Context, q Question) (*value.Map, erro
 	defer asked.End()
 	return s.runInTurn(ctx, q, func(ctx context.Context, r Request, turn func() bool) (*value.Map, error) {
 		if c.Keep && !q.Clean {
-			if p, ok := c.Cache.Compiled(r.ID, c.Compiler.Env(r), c.Now(), c.TTL); ok {
-				return c.Compiler.Override(p, r.Override), nil
+			if p, err := s.cachedPillar(r); err == nil { // an earlier question has had it compiled meanwhile
+				return p, nil
 			}
 		}
 		r.secrets = secrets
 		r.asked = asked
 		return s.compileAndKeep(ctx, r, turn)
 	})
+}
+
+// errNotCached means that the cache has no pillar for a request.
+var errNotCached = errors.New("the pillar is not in the cache")
+
+// cachedPillar returns the pillar for a request from the cache, or errNotCached.
+func (s *Service) cachedPillar(r Request) (*value.Map, error) {
+	c := &s.cfg
+	p, ok := c.Cache.Compiled(r.ID, c.Compiler.Env(r), c.Now(), c.TTL)
+	if !ok {
+		return nil, errNotCached
+	}
+	return c.Compiler.Override(p, r.Override), nil
 }
 
 // questionWork is a function that does the work of a pillar request. It calls takeTurn when it
