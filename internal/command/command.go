@@ -153,31 +153,9 @@ func (e Exec) Run(ctx context.Context, argv []string) (Output, error) {
 		defer cancel()
 	}
 
-	limit := e.MaxOutput
-	if limit <= 0 {
-		limit = 8 << 20
-	}
-
-	full := make(chan struct{}, 1)
-	stdout, stderr := &Head{left: limit, full: full}, NewHead(min(limit, 64<<10))
-	if e.Cut {
-		stdout.full = nil
-	}
-
 	cmd := e.command(argv)
-	cmd.Stdout, cmd.Stderr = stdout, stderr
-	if e.Tee != nil {
-		cmd.Stdout = io.MultiWriter(stdout, e.Tee)
-	}
-
-	if e.TeeErr != nil {
-		cmd.Stderr = io.MultiWriter(stderr, e.TeeErr)
-	}
-
-	if e.MergeStderr {
-		cmd.Stderr = cmd.Stdout
-	}
-
+	full := make(chan struct{}, 1)
+	stdout, stderr := e.keepOutput(cmd, full)
 	if err := cmd.Start(); err != nil {
 		ended()
 		return Output{}, fmt.Errorf("start %s: %w", argv[0], err)
@@ -218,6 +196,31 @@ func (e Exec) Run(ctx context.Context, argv []string) (Output, error) {
 
 	out.Exit = cmd.ProcessState.ExitCode()
 	return out, nil
+}
+
+// keepOutput connects a command to what keeps its output. full gets a value when there is too much.
+func (e Exec) keepOutput(cmd *exec.Cmd, full chan struct{}) (stdout, stderr *Head) {
+	limit := e.MaxOutput
+	if limit <= 0 {
+		limit = 8 << 20
+	}
+
+	stdout, stderr = &Head{left: limit, full: full}, NewHead(min(limit, 64<<10))
+	if e.Cut {
+		stdout.full = nil
+	}
+
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	if e.Tee != nil {
+		cmd.Stdout = io.MultiWriter(stdout, e.Tee)
+	}
+	if e.TeeErr != nil {
+		cmd.Stderr = io.MultiWriter(stderr, e.TeeErr)
+	}
+	if e.MergeStderr {
+		cmd.Stderr = cmd.Stdout
+	}
+	return stdout, stderr
 }
 
 // endedByItself reports whether an error of Wait means that the command has ended by itself.
