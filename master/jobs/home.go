@@ -209,6 +209,15 @@ func (h *home) takes() bool {
 	return !h.closed && h.records < h.most
 }
 
+// refsOf returns the places of the records of a segment that are no loads, in their order in the file.
+func (h *home) refsOf(g *homeSegment) []ref {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	refs := slices.DeleteFunc(slices.Clone(g.refs), func(r ref) bool { return r.what == uint64(kindLoad) })
+	slices.SortFunc(refs, func(a, b ref) int { return cmp.Compare(a.at, b.at) })
+	return refs
+}
+
 // find returns the places of all records of a job, and possibly of others, oldest first.
 func (h *home) find(jid string) (places []place) {
 	job := h.jobHash(jid)
@@ -265,6 +274,25 @@ func (h *home) eachOf(jid string, visit func(*homeSegment) bool) {
 		may := len(g.refs) > 0 && g.minJID <= jid && jid <= g.maxJID && g.to >= h.cutoff
 		if may && !visit(g) {
 			return
+		}
+	}
+}
+
+// eachLoadUp works like eachLoad, but the lowest job id comes first.
+func (h *home) eachLoadUp(visit func(jid string) bool) {
+	lists := h.loadLists()
+	for len(lists) > 0 {
+		best := 0
+		for i := range lists {
+			if lists[i][0] < lists[best][0] {
+				best = i
+			}
+		}
+		if !visit(lists[best][0]) {
+			return
+		}
+		if lists[best] = lists[best][1:]; len(lists[best]) == 0 {
+			lists = slices.Delete(lists, best, best+1)
 		}
 	}
 }

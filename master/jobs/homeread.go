@@ -6,8 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
+	"io/fs"
 	"os"
-	"slices"
 
 	"saltern/internal/durable"
 	"saltern/master/msgpack"
@@ -21,24 +22,43 @@ type keptLoad struct {
 	err     error     // a part cannot be read
 }
 
+// loadCopies knows the loads that segments have of a job. Each slice of a batch has one, so it keeps the latest only, and
+// hashes of all.
+type loadCopies struct {
+	seed   maphash.Seed
+	latest *record
+	sums   map[uint64]struct{}
+}
+
+func (l *loadCopies) add(r *record) {
+	if l.sums == nil {
+		l.sums = map[uint64]struct{}{}
+	}
+	l.sums[maphash.Bytes(l.seed, r.a)] = struct{}{}
+	l.latest = r
+}
+
+// has reports whether one of the loads has this content.
+func (l *loadCopies) has(content []byte) bool {
+	_, found := l.sums[maphash.Bytes(l.seed, content)]
+	return found
+}
+
 func (c *Local) keptLoad(jid string) (k keptLoad) {
-	var loads []*record
+	loads := loadCopies{seed: c.home.seed}
 	k.err = c.home.each(jid, loadRecords, func(r *record) {
 		if r.kind == kindLoad {
-			loads = append(loads, r)
+			loads.add(r)
 		} else {
 			k.minions = append(k.minions, r)
 		}
 	})
-	if len(loads) == 0 {
+	k.load = loads.latest
+	if k.load == nil {
 		return k
 	}
 
-	k.load = loads[len(loads)-1]
-	isCopy := func(content []byte) bool {
-		return slices.ContainsFunc(loads, func(r *record) bool { return bytes.Equal(r.a, content) })
-	}
-	if later := c.laterFile(jid, loadFile, k.load.time); later != nil && !isCopy(later.a) && isLoad(later.a) {
+	if later := c.laterFile(jid, loadFile, k.load.time); later != nil && !loads.has(later.a) && isLoad(later.a) {
 		later.kind = kindLoad
 		k.load = later
 	}
@@ -146,4 +166,40 @@ func (c *Local) readKept(jid string, q *Query) (Job, bool) {
 	job := Job{jid, load}
 	c.home.kinds.put(jid, listedOf(job))
 	return job, true
+}
+
+// eachWithoutLoad calls visit for the jobs that have records here, but no load, until visit returns false. A job may come
+// once for each segment. It reads the heads of all records, and holds no lock meanwhile. It goes on after a record that
+// cannot be read, and returns the error of the first one.
+func (h *home) eachWithoutLoad(ctx context.Context, visit func(jid string) bool) (unread error) {
+	r := homeReader{home: h}
+	defer r.close()
+	h.mu.RLock()
+	segments := h.segments
+	h.mu.RUnlock()
+	for _, g := range segments {
+		seen := map[string]bool{}
+		for _, at := range h.refsOf(g) {
+			rec, err := r.read(place{g, at}, true)
+			if errors.Is(err, fs.ErrNotExist) && h.isRemoved(g) || ctx.Err() != nil {
+				break
+			}
+			if err != nil {
+				err = fmt.Errorf("read %s: %w", h.pathOf(g), err)
+				h.noteUnreadable(g, err)
+				unread = cmp.Or(unread, err)
+				continue
+			}
+
+			jid := rec.jid
+			if seen[jid] || h.jobHash(jid) != at.job || checkJID(jid) != nil {
+				continue
+			}
+			seen[jid] = true
+			if !h.holdsLoad(jid) && !visit(jid) {
+				return unread
+			}
+		}
+	}
+	return unread
 }

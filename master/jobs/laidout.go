@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"saltern/internal/room"
 	"saltern/master/msgpack"
 )
 
@@ -28,23 +29,37 @@ func (c *Local) LayOut(ctx context.Context, jid string, minions []string) error 
 		return err
 	}
 	if minions == nil {
-		return errors.Join(c.layOut(ctx, jid, allRecords))
+		return errors.Join(c.layOut(ctx, jid, allRecords, nil))
 	}
 
 	returns := map[uint64]bool{}
 	for _, id := range minions {
 		returns[c.home.returnHash(jid, id)] = true
 	}
-	return errors.Join(c.layOut(ctx, jid, part{wanted: func(what uint64) bool { return what < isReturn || returns[what] }}))
+	wanted := func(what uint64) bool { return what < isReturn || returns[what] }
+	return errors.Join(c.layOut(ctx, jid, part{wanted: wanted}, nil))
 }
 
-// LayOutAll writes all files of a job, or of all jobs if jid is "", and returns their folder. It returns an error for an
-// unknown job.
+// AllJobs has [Local.LayOutAll] write the files of all jobs.
+const AllJobs = "all"
+
+// LayOutAll writes all files of a job, or of [AllJobs], and returns their folder. It returns an error for an unknown job,
+// and when the disk has so little room that the files would take that of segments.
 func (c *Local) LayOutAll(ctx context.Context, jid string) (folder string, err error) {
-	if jid == "" {
-		return c.cfg.Dir, c.layOutJobs(ctx, allRecords, func(string) bool { return true })
+	if jid != AllJobs {
+		if err := checkJID(jid); err != nil {
+			return "", err
+		}
 	}
-	if err := c.LayOut(ctx, jid, nil); err != nil {
+	guard, err := room.Guard(c.cfg.Dir, room.Usual())
+	if err != nil {
+		return "", fmt.Errorf("write the files of jobs: %w", err)
+	}
+	if jid == AllJobs {
+		return c.cfg.Dir, c.layOutEach(ctx, guard)
+	}
+
+	if err := errors.Join(c.layOut(ctx, jid, allRecords, guard)); err != nil {
 		return "", err
 	}
 	folder = c.files.jobDir(jid)
@@ -70,7 +85,7 @@ func (c *Local) layOutJobs(ctx context.Context, p part, wanted func(jid string) 
 		if jid != before && wanted(jid) {
 			before = jid
 			var unread error
-			unread, failed = c.layOut(ctx, jid, p)
+			unread, failed = c.layOut(ctx, jid, p, nil)
 			firstUnread = cmp.Or(firstUnread, unread)
 		}
 		failed = cmp.Or(failed, ctx.Err())
@@ -79,14 +94,50 @@ func (c *Local) layOutJobs(ctx context.Context, p part, wanted func(jid string) 
 	return errors.Join(firstUnread, failed)
 }
 
+// layOutEach writes the files of each job: first of those with a load, the oldest first, since a full disk costs the
+// oldest segments. The load of others may be a file since before this master had segments, or lost. It goes on after a
+// record that cannot be read, and returns the error of the first one.
+func (c *Local) layOutEach(ctx context.Context, guard *room.Watch) error {
+	var firstUnread, failed error
+	layOut := func(jid string) bool {
+		var unread error
+		unread, failed = c.layOut(ctx, jid, allRecords, guard)
+		firstUnread = cmp.Or(firstUnread, unread)
+		failed = cmp.Or(failed, ctx.Err())
+		return failed == nil
+	}
+
+	before := ""
+	c.home.eachLoadUp(func(jid string) bool {
+		if jid == before {
+			return true
+		}
+		before = jid
+		return layOut(jid)
+	})
+	if failed == nil {
+		unread := c.home.eachWithoutLoad(ctx, layOut)
+		firstUnread = cmp.Or(firstUnread, unread)
+	}
+	return errors.Join(firstUnread, cmp.Or(failed, ctx.Err()))
+}
+
+// mostFiles is how many files and folders a record becomes at most: the two folders of a job and its jid, the folder of a
+// return, and two files.
+const mostFiles = 6
+
 // withoutReturns has all records of a job but its returns.
 var withoutReturns = part{wanted: func(what uint64) bool { return what < isReturn }}
 
 // layOut writes the files of a part of a job. unread says that records could not be read; the others have
-// become files. failed says that files could not be written, or that ctx has ended.
-func (c *Local) layOut(ctx context.Context, jid string, p part) (unread, failed error) {
+// become files. failed says that files could not be written, that guard leaves no room, or that ctx has ended. guard may
+// be nil.
+func (c *Local) layOut(ctx context.Context, jid string, p part, guard *room.Watch) (unread, failed error) {
 	write := func(r *record) {
-		failed = cmp.Or(failed, ctx.Err())
+		failed = cmp.Or(failed, ctx.Err(), guard.Bytes(len(r.a)+len(r.b)))
+		for range mostFiles {
+			failed = cmp.Or(failed, guard.File())
+		}
 		if failed == nil {
 			failed = c.files.layOutRecord(r)
 		}

@@ -164,6 +164,6 @@ type Pillar interface {
 
 // JobFiles writes the files of a job in Salt's layout ([jobs.Local]).
 type JobFiles interface {
-	// LayOutAll writes the files, of all jobs if jid is "", and returns their folder.
+	// LayOutAll writes the files, of all jobs if jid is [jobs.AllJobs], and returns their folder.
 	LayOutAll(ctx context.Context, jid string) (folder string, err error)
 }

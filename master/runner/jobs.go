@@ -36,17 +36,21 @@ func jobsDefs() map[string]def {
 		defs[name] = def{d.params, ofCache(d.do)}
 	}
 
-	defs["jobs.files"] = def{"jid=", jobsFiles}
+	defs["jobs.files"] = def{"jid", jobsFiles}
 	return defs
 }
 
-// jobsFiles writes the files of a job, or of all jobs without a jid, in Salt's layout, for programs that read them. It
-// returns their folder. It is no function of Salt's.
+// jobsFiles writes the files of a job, or of all jobs, in Salt's layout, for programs that read them. It returns their
+// folder. It is no function of Salt's. All jobs need a word of their own: a script may pass a variable that is empty.
 func jobsFiles(c *call) (any, error) {
 	if err := requirePart("job cache", c.JobFiles == nil); err != nil {
 		return nil, err
 	}
-	return c.JobFiles.LayOutAll(c.ctx, c.textArgument("jid"))
+	jid := c.textArgument("jid")
+	if jid == "" {
+		return nil, &ArgumentError{Reason: "jobs.files needs the id of a job, or the word " + jobs.AllJobs + " for all jobs"}
+	}
+	return c.JobFiles.LayOutAll(c.ctx, jid)
 }
 
 // ofCache returns a function that calls look, unless the look-up needs a returner. A returner is

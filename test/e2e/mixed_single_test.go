@@ -56,8 +56,8 @@ func TestMigrationSingle(t *testing.T) {
 	known("Salt's master")
 	for _, python := range []bool{false, true} {
 		if !s.Python { // what Salt's master reads
-			if r := s.SaltRun(t, "jobs.files"); r.Code != 0 {
-				t.Errorf("salt-run jobs.files: %s%s", r.Out, r.Err)
+			if r := s.SaltRun(t, "jobs.files", "all"); r.Code != 0 {
+				t.Errorf("salt-run jobs.files all: %s%s", r.Out, r.Err)
 			}
 		}
 		stop(t, s)

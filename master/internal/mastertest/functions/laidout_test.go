@@ -86,8 +86,13 @@ func TestPythonReadsJobsOfSegments(t *testing.T) {
 
 	t.Run("jobs.files of all jobs", func(t *testing.T) {
 		jids := []string{newJob(7), newJob(8)}
-		v, err := r.Parts.Runs.Call(t.Context(), "jobs.files", nil, nil)
+		v, err := r.Parts.Runs.Call(t.Context(), "jobs.files", []any{"all"}, nil)
 		check.Must(t, err)
+		for _, none := range [][]any{nil, {""}} {
+			if v, err := r.Parts.Runs.Call(t.Context(), "jobs.files", none, nil); err == nil {
+				t.Errorf("without a job: %v", v)
+			}
+		}
 		if v != r.Path("cache", "jobs") {
 			t.Errorf("folder %v", v)
 		}
