@@ -282,7 +282,8 @@ screens: ## random keys and noise on the pages of wizard and console, on six ter
 	SALTERN_WALK_STEPS=$(or $(STEPS),2000) SALTERN_WALK_SEED=$(SEED) $(GO) test -count=1 -timeout 60m -run '^TestWalks$$' -v ./tui
 
 .PHONY: test-postgres
-test-postgres: ## PostgreSQL is killed for ten minutes, and slow later, while 300 returns a second go on (AWAY=10m; half an hour)
+test-postgres: ## three masters with one PostgreSQL, while one of them and PostgreSQL are killed (MINIONS=300; two minutes); PostgreSQL is killed for ten minutes, and slow later, while 300 returns a second go on (AWAY=10m; half an hour)
+	SALTERN_POSTGRES_MASTERS=$(or $(MINIONS),300) $(GO) test -count=1 -timeout 20m -run '^TestThreeMastersWithOneDatabase$$' -v ./master/internal/postgres
 	SALTERN_POSTGRES_AWAY=$(or $(AWAY),10m) $(GO) test -count=1 -timeout 120m -run '^TestLongOutage$$' -v ./master/internal/postgres
 
 .PHONY: test-memo

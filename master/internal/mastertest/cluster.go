@@ -19,6 +19,11 @@ import (
 // configured with the address of the master before it.
 func StartCluster(t *testing.T, n int, more ...string) []*Master {
 	t.Helper()
+	return startCluster(t, n, (*Master).TryStart, more...)
+}
+
+func startCluster(t *testing.T, n int, start func(r *Master, options string) error, more ...string) []*Master {
+	t.Helper()
 	shared := t.TempDir()
 	// The test minions know the cluster key that was recorded with the captures.
 	check.Must(t, crypt.SavePrivate(filepath.Join(shared, "cluster.pem"), KeyPair(t, "masterA"), ""))
@@ -28,17 +33,21 @@ func StartCluster(t *testing.T, n int, more ...string) []*Master {
 	port := int(address.Free(t, net+"1").Port())
 	var out []*Master
 	for i := range n {
-		out = append(out, startMember(t, shared, fmt.Sprint(net, i+1), net, port, i, more...))
+		r, options := newMember(t, shared, fmt.Sprint(net, i+1), net, port, i)
+		check.Must(t, start(r, options+strings.Join(more, "")))
+		t.Cleanup(func() { r.Stop() }) // the last one, if the master is started again
+		out = append(out, r)
 	}
 	return out
 }
 
-func startMember(t *testing.T, shared, host, net string, port, i int, more ...string) *Master {
+// newMember returns a master of a cluster that is not started, and its options.
+func newMember(t *testing.T, shared, host, net string, port, i int) (r *Master, options string) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "saltern")
 	check.Must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	r := &Master{T: t, Dir: dir, Log: &logged.Buffer{}, Host: host}
+	r = &Master{T: t, Dir: dir, Log: &logged.Buffer{}, Host: host}
 	check.Must(t, os.MkdirAll(r.Path("pki"), 0o700))
 
 	// Use recorded keys, because generating keys is slow.
@@ -48,15 +57,12 @@ func startMember(t *testing.T, shared, host, net string, port, i int, more ...st
 	check.Must(t, err)
 	check.Must(t, crypt.SavePrivate(r.Path("pki", host+".pem"), own, ""))
 	check.Must(t, crypt.SavePublic(r.Path("pki", host+".pub"), &own.PublicKey))
-	options := fmt.Sprintf("id: %s\ncluster_id: test\ncluster_pki_dir: %s\ncluster_pool_port: %d\ncluster_secret: a secret of the test\n",
+	options = fmt.Sprintf("id: %s\ncluster_id: test\ncluster_pki_dir: %s\ncluster_pool_port: %d\ncluster_secret: a secret of the test\n",
 		host, shared, port)
 	if i > 0 {
 		options += fmt.Sprintf("cluster_peers: [%s%d]\n", net, i)
 	}
-
-	check.Must(t, r.TryStart(options+strings.Join(more, "")))
-	t.Cleanup(r.Stop)
-	return r
+	return r, options
 }
 
 // AwaitLinks waits until each master is connected to all others.

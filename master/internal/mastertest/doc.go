@@ -1,4 +1,4 @@
-// Package mastertest runs complete masters in the process of a test. It also provides the
+// Package mastertest runs complete masters in the process of a test, or in processes of their own. It also provides the
 // environment of a master: scripted minions, a reader of the event bus, salt-api and a browser at
 // its console, a cluster, a supervisor.
 //

@@ -37,14 +37,16 @@ type Master struct {
 	Dir            string // directory of the configuration file and of all other files of the master
 	Host           string // address on which the master listens
 	Stop           func() // stops the master and waits for its end; later calls do nothing
+	Kill           func() // kills the process of the master, as Stop; nil: the master runs in the process of the test
 	Log            *logged.Buffer
 	Key            string // key of the system user who runs the test
 	RequestAddress string
 	PublishAddress string
 	Bus            *BusReader // may be nil: ListenToBus was not called
 
-	marks int              // number of marker events that NewEvents has fired
-	now   func() time.Time // nil: the real clock
+	marks   int              // number of marker events that NewEvents has fired
+	now     func() time.Time // nil: the real clock
+	process string           // name of the test that runs the process of the master; "": it has none
 }
 
 // Start runs a master, on a separate address, until the test ends. options holds lines of the
@@ -155,10 +157,16 @@ func (r *Master) TryStart(options string) error {
 		}
 	}
 
-	key, err := os.ReadFile(r.Path("cache", "."+local.CurrentUser()+"_key"))
-	check.Must(t, err)
-	r.Key = string(key)
+	r.readKey()
 	return nil
+}
+
+// readKey reads the key of the system user who runs the test.
+func (r *Master) readKey() {
+	r.T.Helper()
+	key, err := os.ReadFile(r.Path("cache", "."+local.CurrentUser()+"_key"))
+	check.Must(r.T, err)
+	r.Key = string(key)
 }
 
 // writeConfig writes the configuration file with free ports, and parses it as the program does.
