@@ -47,6 +47,11 @@ func (c *Compiler) Check(ctx context.Context, req Request) (different []string, 
 		return nil, nil
 	}
 
+	if req.asked == nil { // a command runs once for all four
+		req.asked = c.cfg.External.Ask()
+		defer req.asked.End()
+	}
+
 	var before []fileResult
 	var first [2]map[fileResult][]memo.Sum
 	for try := range 2 {

@@ -189,3 +189,19 @@ func TestDistrustIsBounded(t *testing.T) {
 		t.Errorf("%d files are left, the fault is %v", len(d.files), d.fault())
 	}
 }
+
+// TestCheckRunsCommandOnce: a check renders four times, and asks a command once.
+func TestCheckRunsCommandOnce(t *testing.T) {
+	s, root, _ := checkedService(t, -1, map[string]string{"p/top.sls": "base:\n  '*': [a]\n", "p/a.sls": "a: {{ 1 }}\n"})
+	runs := filepath.Join(root, "runs")
+	cfg := s.cfg.Compiler.cfg
+	cfg.External = externalRunner(t)
+	cfg.ExtPillarFirst = true
+	cfg.ExtPillar = chain("cmd_yaml", "echo run >>"+runs+"; echo b: 1")
+	if _, err := New(cfg).Check(t.Context(), Request{ID: "m"}); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(runs); err != nil || string(text) != "run\n" {
+		t.Errorf("%q %v", text, err)
+	}
+}

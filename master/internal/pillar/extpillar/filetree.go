@@ -144,8 +144,8 @@ type tooLarge string
 func (t tooLarge) Error() string { return string(t) }
 
 func (r *treeReader) tooMuch(what string) error {
-	return tooLarge(fmt.Sprintf("one minion has more than %s below %s; move what is no pillar to the file server, or look for a loop of links",
-		what, r.root))
+	return tooLarge(fmt.Sprintf("one minion has more than %s below the root_dir; move what is no pillar to the file server, or look for a loop of links",
+		what))
 }
 
 // directory adds the files of a directory to a map: first an empty map for each directory, then the
