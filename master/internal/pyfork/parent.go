@@ -67,6 +67,9 @@ var (
 	// host lacked memory or processes, or because the process was too slow. Another start may
 	// succeed.
 	ErrCut = errors.New("it was cut short")
+	// ErrSlow means that the process still made progress when its time was up: it did not hang. Such an error is an
+	// ErrCut as well.
+	ErrSlow = errors.New("its start took too long")
 )
 
 // Config configures a parent.
@@ -255,6 +258,8 @@ func (p *Parent) awaitReady(ctx context.Context, timeout time.Duration) error {
 			return ctx.Err()
 		case errors.Is(err, os.ErrDeadlineExceeded) && stillStarts(before, used, time.Since(began), timeout):
 			continue
+		case errors.Is(err, os.ErrDeadlineExceeded) && progresses(before, used, timeout):
+			return fmt.Errorf("%w: %w: %w", errNotReady, ErrSlow, err)
 		case err != nil:
 			return fmt.Errorf("%w: %w", errNotReady, err)
 		case m.Op != "ready":
@@ -266,16 +271,19 @@ func (p *Parent) awaitReady(ctx context.Context, timeout time.Duration) error {
 	}
 }
 
-// stillStarts reports whether a process that is not ready goes on with its start: on a machine with more work
+// stillStarts reports whether a process that is not ready goes on with its start and has time left for it.
+func stillStarts(before, used, passed, timeout time.Duration) bool {
+	const longest = 10 // times timeout, for a start that goes on
+	return progresses(before, used, timeout) && passed < longest*timeout
+}
+
+// progresses reports whether a process that is not ready goes on with its start: on a machine with more work
 // than processors it computes little in each timeout, but it computes. One that waits for something does
 // not, and one in an endless loop has used more than a start takes. before and used are the processor times
 // of the process when timeout began and when it ended.
-func stillStarts(before, used, passed, timeout time.Duration) bool {
-	const (
-		longest  = 10   // times timeout, for a start that goes on
-		progress = 1000 // a start that goes on computes this fraction of timeout
-	)
-	return used-before >= timeout/progress && used < timeout/2 && passed < longest*timeout
+func progresses(before, used, timeout time.Duration) bool {
+	const progress = 1000 // a start that goes on computes this fraction of timeout
+	return used-before >= timeout/progress && used < timeout/2
 }
 
 // processorTime returns how long a process has computed, or 0 if that is not known.

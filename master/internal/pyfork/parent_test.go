@@ -234,19 +234,22 @@ while time.monotonic() < until:
 func TestStillStarts(t *testing.T) {
 	for name, tt := range map[string]struct {
 		before, used, passed time.Duration
-		want                 bool
+		want, slow           bool
 	}{
-		"starved":        {0, 600 * time.Millisecond, time.Minute, true},
-		"starved, later": {2 * time.Second, 2100 * time.Millisecond, 5 * time.Minute, true},
-		"waits":          {time.Second, time.Second, time.Minute, false},
-		"hardly moves":   {time.Second, time.Second + time.Millisecond, time.Minute, false},
-		"loop":           {0, 55 * time.Second, time.Minute, false},
-		"slow loop":      {29 * time.Second, 31 * time.Second, 5 * time.Minute, false},
-		"too long":       {2 * time.Second, 3 * time.Second, 10 * time.Minute, false},
-		"unknown":        {0, 0, time.Minute, false},
+		"starved":        {0, 600 * time.Millisecond, time.Minute, true, true},
+		"starved, later": {2 * time.Second, 2100 * time.Millisecond, 5 * time.Minute, true, true},
+		"waits":          {time.Second, time.Second, time.Minute, false, false},
+		"hardly moves":   {time.Second, time.Second + time.Millisecond, time.Minute, false, false},
+		"loop":           {0, 55 * time.Second, time.Minute, false, false},
+		"slow loop":      {29 * time.Second, 31 * time.Second, 5 * time.Minute, false, false},
+		"too long":       {2 * time.Second, 3 * time.Second, 10 * time.Minute, false, true},
+		"unknown":        {0, 0, time.Minute, false, false},
 	} {
 		if got := stillStarts(tt.before, tt.used, tt.passed, time.Minute); got != tt.want {
 			t.Errorf("%s: %v", name, got)
+		}
+		if got := progresses(tt.before, tt.used, time.Minute); got != tt.slow {
+			t.Errorf("%s: it makes progress: %v", name, got)
 		}
 	}
 }

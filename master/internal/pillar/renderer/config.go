@@ -46,7 +46,7 @@ type Config struct {
 	MemoryLimit       int64         // address space of a worker in bytes; 0: 2 GiB
 	SessionsPerWorker int           // sessions after which a worker is replaced; 0: 1000
 	MaxMessage        int           // bytes of one request or reply; 0: 64 MiB
-	RetryStart        time.Duration // time from the begin of a failed start in which further starts fail at once; 0: 30 s
+	RetryStart        time.Duration // time after a failed start in which further starts fail at once, see Pool.failedAt; 0: 30 s
 	Fresh             bool          // render each template as with Template.Fresh; tests compare with it
 	Nice              int           // how much less than this process the processes count for the scheduler, 0 to 19
 	// Confined means that workers render by Session.Confined only, and cannot start programs, open

@@ -30,7 +30,7 @@ type Pool struct {
 	idle       []*worker // idle workers, the most recently used one last
 	lastWorker int64
 	failed     error
-	failedAt   time.Time // when the failed start began
+	failedAt   time.Time // when the failed start ended, or when it began if it was only slow
 	closed     bool
 	stats      Stats
 	library    string // Library's result for the nursery that was started last
@@ -327,7 +327,11 @@ func (p *Pool) startShared(s *start) {
 		s.err = errClosed
 	case err != nil:
 		s.err = err
-		p.failed, p.failedAt = err, began
+		p.failed = err
+		p.failedAt = time.Now()
+		if errors.Is(err, pyfork.ErrSlow) {
+			p.failedAt = began // callers have waited long enough
+		}
 		p.cfg.Log.Error("cannot start the renderers; templates and ext_pillar do not work until it is solved",
 			"error", err)
 	default:
@@ -365,6 +369,7 @@ func (p *Pool) current() (*nursery, error) {
 func (p *Pool) startAny(ctx context.Context) (*nursery, error) {
 	var tried []string
 	missing := ErrNoSalt
+	slow := false
 	for _, python := range p.cfg.Python {
 		n, err := startNursery(ctx, &p.cfg, python)
 		if err == nil {
@@ -379,9 +384,13 @@ func (p *Pool) startAny(ctx context.Context) (*nursery, error) {
 			missing = errStart
 		}
 
+		slow = slow || errors.Is(err, pyfork.ErrSlow)
 		tried = append(tried, err.Error())
 	}
 
+	if slow {
+		return nil, fmt.Errorf("%w: %w (tried %s)", errStart, pyfork.ErrSlow, strings.Join(tried, "; "))
+	}
 	if missing == errStart {
 		return nil, fmt.Errorf("%w (tried %s)", errStart, strings.Join(tried, "; "))
 	}
