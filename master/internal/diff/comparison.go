@@ -67,16 +67,31 @@ func eachMinion(
 		}
 	})
 
-	kept := time.Now()
+	ended := make(chan struct{})
+	var keeping sync.WaitGroup
+	keeping.Go(func() {
+		tick := time.NewTicker(keepEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				if err := keep(ctx); err != nil {
+					cancel(err)
+				}
+			case <-ended:
+				return
+			}
+		}
+	})
+	defer func() {
+		close(ended)
+		cancel(nil)
+		keeping.Wait()
+	}()
+
 	for _, id := range slices.Sorted(slices.Values(ids)) {
 		if ctx.Err() != nil {
 			break
-		}
-		if time.Since(kept) > keepEvery {
-			if err := keep(ctx); err != nil {
-				cancel(err)
-			}
-			kept = time.Now()
 		}
 		t := task{id: id, note: make(chan func(), 1)}
 		order <- t

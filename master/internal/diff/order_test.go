@@ -81,3 +81,21 @@ func TestMinionsEndWithTheFirstError(t *testing.T) {
 		})
 	}
 }
+
+// TestKeepRunsWhileAMinionIsSlow: what is served is kept each minute, though the others wait for the first minion.
+func TestKeepRunsWhileAMinionIsSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		kept := 0
+		keep := func(context.Context) error {
+			kept++
+			return nil
+		}
+		err := eachMinion(t.Context(), []string{"m1"}, 1, keep, func(context.Context, string) (func(), error) {
+			time.Sleep(10*time.Minute + time.Second)
+			return nil, nil
+		})
+		if err != nil || kept != 10 {
+			t.Errorf("%v, kept %d times", err, kept)
+		}
+	})
+}

@@ -187,6 +187,7 @@ func (r *readerSearch) minion(ctx context.Context, id string) (note func(), err 
 	m := &minionSearch{readerSearch: r, origins: origins, ways: map[int][]string{}}
 	m.run()
 	reasons := m.reasons()
+	origins.Release()
 	return func() { r.report.noteMinion(id, m, reasons) }, nil
 }
 

@@ -154,6 +154,10 @@ func (c *Compiler) Origins(ctx context.Context, req Request) (*Origins, error) {
 	return out, nil
 }
 
+// Release lets the pillar go: many Origins may wait for the report of one that is slow. Find and Leaves find nothing
+// afterwards.
+func (o *Origins) Release() { o.pillar = nil }
+
 // of returns the number of an origin, and adds it if it is new.
 func (l *originLog) of(o Origin) int {
 	key := originKey{scopedKey{l.scope, o.FileKey}, o.Path, o.External}
