@@ -352,11 +352,13 @@ func (l *Launcher) chargeJob(j *Job, known bool) error {
 	return err
 }
 
-// RoomForBatch returns a Refusal if the quota of an account has no room for the load of a job that each of
-// n minions gets by itself. It charges nothing: each slice of the batch is charged when it starts.
-func (l *Launcher) RoomForBatch(account string, load *value.Map, n int) error {
-	cost := jobCost(load)
-	err := l.quota.roomOrRefuse(account, cost+(n-1)*(cost-jobFiles), l.cfg.Now())
+// RoomForBatch returns a Refusal if the quota of an account has no room for the job of a batch, which n
+// minions get, size of them at first. It charges nothing: each slice of the batch is charged when it starts,
+// with what a slice has of load: the function, its arguments and the returners.
+func (l *Launcher) RoomForBatch(account string, load *value.Map, n, size int) error {
+	slice := event.Weight(value.NewMap("fun", load.Value("fun"), "arg", load.Value("arg"), "ret", load.Value("ret")))
+	slices := 1 + max(n-size, 0)
+	err := l.quota.roomOrRefuse(account, jobFiles+slices*slice, l.cfg.Now())
 	if err != nil {
 		l.refused.overQuota.Add(1)
 	}

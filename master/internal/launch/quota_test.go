@@ -175,11 +175,31 @@ func TestQuotaOfBatch(t *testing.T) {
 	}
 
 	before := used()
-	_, refused := errors.AsType[*Refusal](l.RoomForBatch(account, load("web1"), defaultUserQuota/100))
-	if err := l.RoomForBatch(account, load("web1"), 1000); err != nil || !refused || used() > before {
+	room := func(account string, load *value.Map, n, size int) error {
+		return l.RoomForBatch(account, load, n, size)
+	}
+	_, refused := errors.AsType[*Refusal](room(account, load("web1"), defaultUserQuota/20, 1))
+	if err := room(account, load("web1"), 1000, 1); err != nil || !refused || used() > before {
 		t.Errorf("%v, refused %t", err, refused)
 	}
-	if err := l.RoomForBatch("", load("web1"), defaultUserQuota); err != nil {
+	if err := room("", load("web1"), defaultUserQuota, 1); err != nil {
 		t.Errorf("of a caller with all rights: %v", err)
+	}
+
+	var ids []any // of a long list, which the slices do not have
+	for i := range 600 {
+		ids = append(ids, fmt.Sprintf("%030d", i))
+	}
+	l.quota.rate.Burst = 8 << 20
+	if err := room(account, load(ids...), len(ids), 1); err != nil {
+		t.Errorf("one of 600 at a time: %v", err)
+	}
+	long := load("web1")
+	long.Set("arg", []any{strings.Repeat("x", 100<<10)})
+	if err := room(account, long, 200, 200); err != nil {
+		t.Errorf("all at once: %v", err)
+	}
+	if room(account, long, 200, 1) == nil {
+		t.Error("20 MiB have room in 8 MiB")
 	}
 }

@@ -144,7 +144,7 @@ func (s *Service) begin(ctx context.Context, b *newBatch) error {
 	if err != nil {
 		return err
 	}
-	if err := s.cfg.Launch.RoomForBatch(b.by.Account, b.job.Load, len(b.up)); err != nil {
+	if err := s.cfg.Launch.RoomForBatch(b.by.Account, b.job.Load, len(b.up), size); err != nil {
 		return err
 	}
 	state := batch.New(b.up, size)
