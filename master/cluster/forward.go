@@ -41,6 +41,9 @@ func isJob(tag string) bool {
 	return kind == "publish"
 }
 
+// isQuestion reports whether an event with this tag asks other masters, and its maker waits for answers.
+func isQuestion(tag string) bool { return tag == event.TagBatchAsk || tag == event.TagRunPause }
+
 // Forward sends an event of the local bus to all peers. It never blocks. It does not send events
 // that came from peers, nor events of the cluster itself.
 func (p *Pool) Forward(e event.Event) {
@@ -171,6 +174,9 @@ func (p *Pool) spread(o outgoing) int {
 
 		if d == Jobs && !strings.HasPrefix(o.event.Tag, "salt/job/") {
 			i.keepFor = keyFor
+		}
+		if isQuestion(o.event.Tag) {
+			i.keepFor = QuestionFor
 		}
 
 		if !l.plain {

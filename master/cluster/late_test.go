@@ -269,6 +269,27 @@ func TestSpread(t *testing.T) {
 	}
 }
 
+// TestQuestionsDoNotWait: what a master asks others, such as to stop a batch, does not reach a peer after
+// the asker has been told that nobody answered.
+func TestQuestionsDoNotWait(t *testing.T) {
+	t.Parallel()
+	ms, cut := severed(t)
+	cut(true)
+	a, b := ms[0], ms[1]
+	a.Forward(event.Event{Tag: event.TagBatchAsk, Data: value.NewMap("do", "stop"), Origin: event.Internal})
+	a.Forward(event.Event{Tag: "own/event", Data: value.NewMap(), Origin: event.Internal})
+
+	a.Pool.mu.Lock()
+	q := &a.links[b.cfg.ID].queues[Events]
+	a.Pool.mu.Unlock()
+	if !q.holdsTag(event.TagBatchAsk) || !q.holdsTag("own/event") {
+		t.Fatal("the events do not wait")
+	}
+	if q.takeLost(time.Now().Add(QuestionFor + time.Second)); q.holdsTag(event.TagBatchAsk) || !q.holdsTag("own/event") {
+		t.Error("the question waits, or another event does not")
+	}
+}
+
 // TestJobsThatWait: a job waits for a peer for ten minutes; when the queue is full, a change of a
 // key is dropped before a job.
 func TestJobsThatWait(t *testing.T) {

@@ -35,6 +35,10 @@ const jobFor = 10 * time.Minute
 // keyFor is how long a change of a key waits for a peer in the queue of the jobs.
 const keyFor = 30 * time.Second
 
+// QuestionFor is how long a question of one master to others waits for a peer. After this time nobody
+// waits for the answer, and the peer must not do what it was asked.
+const QuestionFor = 5 * time.Second
+
 var dutyBounds = [duties]bounds{
 	Jobs:    {4096, 16 << 20, jobFor, true},
 	Returns: {8192, 64 << 20, 10 * time.Minute, true},

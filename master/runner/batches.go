@@ -25,15 +25,19 @@ const stopWithin = 30 * time.Second
 
 // Batches are the batches of one master.
 type Batches interface {
-	// Status returns how far a batch is that this master runs or has run, as batch.status does, or nil.
-	Status(jid string) *value.Map
+	// Status returns how far a batch is that this master runs or has run, as batch.status does, or nil for
+	// other batches. The error says that this is not known.
+	Status(jid string) (*value.Map, error)
 	// Stop keeps further minions from getting the job of a batch. It returns false for a batch that is
 	// unknown, has ended or was stopped before.
 	Stop(ctx context.Context, jid string) (stopped bool, err error)
 }
 
+// ErrRemoved means that the master that ran a batch was removed from the cluster.
+var ErrRemoved = errors.New("is no master of this cluster any more: the batch does not go on")
+
 // BatchesElsewhere asks the other masters of the cluster for their batches. owner is the id of the
-// master to ask, or "" for all. The error says which master did not answer.
+// master to ask, or "" for all. The error says which master did not answer, or is an [ErrRemoved].
 type BatchesElsewhere interface {
 	Status(ctx context.Context, jid, owner string) (*value.Map, error)
 	Stop(ctx context.Context, jid, owner string) (stopped bool, err error)
@@ -57,7 +61,10 @@ func batchStatus(c *call) (any, error) {
 		return nil, err
 	}
 
-	status := c.Batches.Status(jid)
+	status, err := c.Batches.Status(jid)
+	if err != nil {
+		return nil, fmt.Errorf("read the state of the batch: %w", err)
+	}
 	if status == nil && c.BatchesElsewhere != nil {
 		if status, err = c.BatchesElsewhere.Status(c.ctx, jid, c.ownerOfBatch(jid)); err != nil {
 			return nil, err
@@ -79,11 +86,9 @@ func batchStop(c *call) (any, error) {
 	ctx, cancel := context.WithTimeout(c.ctx, stopWithin)
 	defer cancel()
 
-	var stopped bool
-	if c.Batches.Status(jid) != nil || c.BatchesElsewhere == nil {
-		stopped, err = c.Batches.Stop(ctx, jid)
-	} else {
-		stopped, err = c.BatchesElsewhere.Stop(ctx, jid, c.ownerOfBatch(jid))
+	stopped, err := c.Batches.Stop(ctx, jid)
+	if err == nil && !stopped && c.BatchesElsewhere != nil {
+		stopped, err = c.stopElsewhere(ctx, jid)
 	}
 	if err != nil || !stopped || !c.flagArgument("kill", false) {
 		return stopped, err
@@ -93,6 +98,15 @@ func batchStop(c *call) (any, error) {
 		return nil, fmt.Errorf("the batch of the job %s is stopped, but minions at work were not told: %w", jid, err)
 	}
 	return true, nil
+}
+
+// stopElsewhere stops a batch on another master, unless this master has run it.
+func (c *call) stopElsewhere(ctx context.Context, jid string) (stopped bool, err error) {
+	status, err := c.Batches.Status(jid)
+	if status != nil || err != nil {
+		return false, err
+	}
+	return c.BatchesElsewhere.Stop(ctx, jid, c.ownerOfBatch(jid))
 }
 
 // killJob tells the minions that have a job and have not returned to end it.
@@ -134,17 +148,24 @@ func (c *call) ownerOfBatch(jid string) string {
 
 // batchOf returns what is known of the batch of a job: of says what each master knows ([jobs.BatchField]);
 // it may be nil. How far the batch is the master that runs it must tell; if it does not answer, "away" is
-// true. It returns an empty map for a job without a batch.
+// true, and if it was removed from the cluster, "removed". It returns an empty map for a job without a batch.
 func (c *call) batchOf(jid string, of *value.Map) *value.Map {
 	out := of.Clone()
 	if c.Batches == nil {
 		return out
 	}
 
-	status := c.Batches.Status(jid)
+	status, err := c.Batches.Status(jid)
+	if err != nil {
+		c.Log.Warn("the state of a batch cannot be read", "jid", jid, "error", err)
+		return out
+	}
 	if owner := of.Str("master"); status == nil && owner != "" && c.BatchesElsewhere != nil {
-		var err error
-		if status, err = c.BatchesElsewhere.Status(c.ctx, jid, owner); err != nil {
+		status, err = c.BatchesElsewhere.Status(c.ctx, jid, owner)
+		switch {
+		case errors.Is(err, ErrRemoved):
+			out.Set("removed", true)
+		case err != nil:
 			out.Set("away", true)
 		}
 	}

@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"math/big"
 	"strings"
@@ -15,17 +16,19 @@ import (
 // oneBatch is a master, or all others, with one batch.
 type oneBatch struct {
 	jid     string
+	gone    bool // its state cannot be read any more
+	damaged error
 	fail    error
 	asked   []string // the owners that were asked
 	stopped int
 }
 
-func (b *oneBatch) Status(jid string) *value.Map {
-	if jid != b.jid {
-		return nil
+func (b *oneBatch) Status(jid string) (*value.Map, error) {
+	if jid != b.jid || b.gone {
+		return nil, b.damaged
 	}
 	return m("jid", jid, "total", int64(9), "batch_size", int64(2), "pending", int64(4), "active", int64(1), "failed", int64(0),
-		"halted", false, "halted_reason", nil)
+		"halted", false, "halted_reason", nil), nil
 }
 
 func (b *oneBatch) Stop(_ context.Context, jid string) (bool, error) {
@@ -41,7 +44,8 @@ type others struct{ *oneBatch }
 
 func (o others) Status(_ context.Context, jid, owner string) (*value.Map, error) {
 	o.asked = append(o.asked, owner)
-	return o.oneBatch.Status(jid), o.fail
+	status, _ := o.oneBatch.Status(jid)
+	return status, o.fail
 }
 
 func (o others) Stop(ctx context.Context, jid, owner string) (bool, error) {
@@ -124,8 +128,37 @@ func TestBatches(t *testing.T) {
 		}
 	}
 
+	elsewhere.fail = fmt.Errorf("n2 %w", ErrRemoved)
+	if b := show().Map("Batch"); b.Bool("away") || !b.Bool("removed") {
+		t.Errorf("the batch of a master that was removed: %s", JSON(b, false))
+	}
+
 	asked := len(elsewhere.asked)
 	if _, err := call("jobs.lookup_jid", theirs); err != nil || len(elsewhere.asked) != asked {
 		t.Errorf("a look-up of returns asks other masters: %v", err)
+	}
+}
+
+// TestStopOfBatchWithoutState: a batch of this master is stopped although its state file is gone, and is
+// not called ended when that cannot be read.
+func TestStopOfBatchWithoutState(t *testing.T) {
+	const ours = "20261129055906639594"
+	cache, err := jobs.Open(jobs.Config{Dir: t.TempDir(), HashType: "sha256"}, slog.New(slog.DiscardHandler))
+	ok(t, err)
+	defer cache.Close(context.Background())
+	own, elsewhere := &oneBatch{jid: ours, gone: true}, &oneBatch{}
+	env := environment(nil)
+	env.Jobs, env.Batches, env.BatchesElsewhere = cache, own, others{elsewhere}
+	call := func(fun string) (any, error) { return New().Call(t.Context(), env, fun, []any{ours}, nil) }
+
+	if got, err := call("batch.stop"); got != true || err != nil || len(elsewhere.asked) > 0 {
+		t.Errorf("%v, %v; asked %v", got, err, elsewhere.asked)
+	}
+
+	own.damaged = errors.New("it holds no state of a batch")
+	for _, fun := range []string{"batch.stop", "batch.status"} {
+		if got, err := call(fun); err == nil || len(elsewhere.asked) > 0 {
+			t.Errorf("%s of a damaged state: %v; asked %v", fun, got, elsewhere.asked)
+		}
 	}
 }

@@ -219,7 +219,9 @@ func (m *Manager) handle(ctx context.Context, e event.Event) {
 	case event.BatchAdopt:
 		_ = m.adoptBatch(ctx, jid, false)
 	case event.BatchStop:
-		m.haltBatch(ctx, jid, e.Data.Str("reason"))
+		if _, err := m.haltBatch(ctx, jid, e.Data.Str("reason")); err != nil {
+			m.cfg.Log.Error("a batch is not stopped as a tool asked", "jid", jid, "error", err)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 
 	"saltern/master/value"
 )
@@ -43,8 +44,9 @@ func (m *Manager) Stop(ctx context.Context, jid string) (stopped bool, err error
 
 // stopNow stops a batch, and checks that it stays stopped after a restart of the master.
 func (m *Manager) stopNow(ctx context.Context, jid string) stopResult {
-	if !m.haltBatch(ctx, jid, "stop") {
-		return stopResult{}
+	stopped, err := m.haltBatch(ctx, jid, "stop")
+	if err != nil || !stopped {
+		return stopResult{err: err}
 	}
 
 	kept, err := m.readState(jid)
@@ -58,37 +60,53 @@ func (m *Manager) stopNow(ctx context.Context, jid string) stopResult {
 }
 
 // haltBatch stops a batch, and reports whether it was to go on. Minions that already have the job
-// finish it. If a tool runs the batch, haltBatch fires an event, and the tool stops.
-func (m *Manager) haltBatch(ctx context.Context, jid, reason string) bool {
+// finish it. If a tool runs the batch, haltBatch fires an event, and the tool stops. The error says why
+// it is not known whether the batch goes on.
+func (m *Manager) haltBatch(ctx context.Context, jid, reason string) (bool, error) {
 	reason = cmp.Or(reason, "stop")
 	if b := m.batches[jid]; b != nil {
 		b.Halted = reason
 		m.advance(ctx, jid, b)
-		return true
+		return true, nil
 	}
 
-	kept, err := m.readState(jid)
-	if err != nil || kept.Bool("halted") {
-		return false
+	kept, err := m.stateOf(jid)
+	if err != nil {
+		return false, fmt.Errorf("the batch is not stopped, and may go on: %w", err)
+	}
+	if kept == nil || kept.Bool("halted") {
+		return false, nil
 	}
 
 	s, err := parseState(kept)
-	if err != nil || s.Over() {
-		return false
+	if err != nil {
+		return false, fmt.Errorf("the batch is not stopped, its state cannot be read: %w", err)
+	}
+	if s.Over() {
+		return false, nil
 	}
 
 	s.Halted = reason
 	m.advance(ctx, jid, &driven{State: s, kept: kept, begun: true})
-	return true
+	return true, nil
+}
+
+// stateOf returns the stored state of a batch, or nil if this master has none.
+func (m *Manager) stateOf(jid string) (*value.Map, error) {
+	kept, err := m.readState(jid)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return kept, err
 }
 
 // Status returns how far a batch is that this master runs or has run, in the form of the runner
 // batch.status (salt/runners/batch.py), or nil for other batches. It may be called concurrently with
 // Run. It implements runner.Batches.
-func (m *Manager) Status(jid string) *value.Map {
-	kept, err := m.readState(jid)
-	if err != nil {
-		return nil
+func (m *Manager) Status(jid string) (*value.Map, error) {
+	kept, err := m.stateOf(jid)
+	if kept == nil {
+		return nil, err
 	}
 
 	out := value.NewMap("jid", jid)
@@ -111,5 +129,5 @@ func (m *Manager) Status(jid string) *value.Map {
 	} else {
 		out.Set("age_seconds", nil)
 	}
-	return out
+	return out, nil
 }

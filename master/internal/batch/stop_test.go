@@ -2,10 +2,15 @@ package batch
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"saltern/master/value"
+	"saltern/test/check"
 )
 
 // TestStop: Stop tells whether it has stopped the batch, and reports none as stopped that would go on
@@ -13,7 +18,13 @@ import (
 func TestStop(t *testing.T) {
 	w := newWorld(t)
 	w.handOver()
-	if got := w.m.Status(jid); got.Value("pending") != int64(3) || got.Value("active") != int64(2) || got.Bool("halted") {
+	status := func() *value.Map {
+		t.Helper()
+		got, err := w.m.Status(jid)
+		check.Must(t, err)
+		return got
+	}
+	if got := status(); got.Value("pending") != int64(3) || got.Value("active") != int64(2) || got.Bool("halted") {
 		t.Errorf("status %v", got)
 	}
 	for _, want := range []bool{true, false} {
@@ -22,11 +33,18 @@ func TestStop(t *testing.T) {
 		}
 	}
 	w.want("", "halted")
-	if got := w.m.Status(jid); !got.Bool("halted") || got.Str("halted_reason") != "stop" {
+	if got := status(); !got.Bool("halted") || got.Str("halted_reason") != "stop" {
 		t.Errorf("status %v", got)
 	}
-	if r := w.m.stopNow(t.Context(), "20261123000000000009"); r != (stopResult{}) || w.m.Status("../../etc") != nil {
+	const unknown = "20261123000000000009"
+	if r := w.m.stopNow(t.Context(), unknown); r != (stopResult{}) {
 		t.Errorf("an unknown batch: %+v", r)
+	}
+	if got, err := w.m.Status(unknown); got != nil || err != nil {
+		t.Errorf("an unknown batch: %v, %v", got, err)
+	}
+	if got, err := w.m.Status("../../etc"); got != nil || err == nil {
+		t.Errorf("no job id: %v, %v", got, err)
 	}
 
 	w = newWorld(t)
@@ -34,6 +52,23 @@ func TestStop(t *testing.T) {
 	w.m.cfg.HashType = "none that is known" // as if the disk took nothing
 	if r := w.m.stopNow(t.Context(), jid); r.stopped || r.err == nil || !strings.Contains(r.err.Error(), "after a restart") {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestStopOfUnreadableBatch: a batch whose state cannot be read is not called ended.
+func TestStopOfUnreadableBatch(t *testing.T) {
+	w := newWorld(t)
+	w.crowd()
+	w.handOver() // it waits: the Manager has its state on the disk only
+	dir, err := w.m.jobDir(jid)
+	check.Must(t, err)
+	check.Must(t, os.WriteFile(filepath.Join(dir, stateFile), []byte("damaged"), 0o600))
+
+	if r := w.m.stopNow(t.Context(), jid); r.stopped || r.err == nil || !strings.Contains(r.err.Error(), "may go on") {
+		t.Errorf("%+v", r)
+	}
+	if got, err := w.m.Status(jid); got != nil || err == nil {
+		t.Errorf("status %v, %v", got, err)
 	}
 }
 

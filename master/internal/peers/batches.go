@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
+	"time"
 
 	"saltern/master/event"
 	"saltern/master/runner"
@@ -19,51 +21,102 @@ const (
 	stopBatch = "stop"
 )
 
+// shownFor is how long the answer to a question for the status of a batch serves further callers, such
+// as many open pages of one job.
+const shownFor = time.Second
+
 // Batches passes questions about batches, and orders to stop them, to the master that runs them. A
 // batch that is stopped twice is stopped once. It is safe for concurrent use.
 type Batches struct {
 	inquiry
 	own runner.Batches
+
+	shownMu sync.Mutex
+	shown   map[shownKey]*shownBatch // questions that wait, and answers not older than shownFor
+}
+
+type shownKey struct{ jid, owner string }
+
+// shownBatch is the answer to a question for the status of a batch.
+type shownBatch struct {
+	done   chan struct{} // closed when the other fields are set
+	at     time.Time
+	given  bool // false: the caller has left before the answer
+	status *value.Map
+	err    error
 }
 
 // NewBatches returns Batches. own are those of this master. The caller must call Run.
 func NewBatches(others Others, own runner.Batches) *Batches {
-	b := &Batches{own: own}
+	b := &Batches{own: own, shown: map[shownKey]*shownBatch{}}
+	stops, shows := newLane(orderWorkers), newLane(showWorkers)
 	b.inquiry = inquiry{
 		Others:    others,
 		questions: event.TagBatchAsk,
 		answers:   event.TagBatchAnswer,
 		order:     event.BatchAsk,
 		answer:    b.answer,
-		waiting:   map[string]chan *value.Map{},
+		lane: func(question *value.Map) *lane {
+			if question.Str("do") == stopBatch {
+				return stops
+			}
+			return shows
+		},
+		lanes:   []*lane{stops, shows},
+		waiting: map[string]chan *value.Map{},
 	}
 	return b
 }
 
 // answer answers the question of another master.
 func (b *Batches) answer(ctx context.Context, question *value.Map) *value.Map {
-	jid := question.Str("jid")
-	status := b.own.Status(jid)
-	if status == nil {
+	if question.Str("do") == stopBatch {
+		return b.answerStop(ctx, question)
+	}
+
+	status, err := b.own.Status(question.Str("jid"))
+	switch {
+	case err != nil:
+		return b.failure(question, fmt.Errorf("read the state of the batch: %w", err))
+	case status == nil:
 		return value.NewMap("found", false)
 	}
 
-	if question.Str("do") != stopBatch {
-		if event.Weight(value.NewMap("tgt", status.Value("tgt"))) > maxBatchTarget {
-			status.Set("tgt", "too long to be shown by another master: ask "+b.ID)
-		}
-		return value.NewMap("found", true, "status", status)
+	if event.Weight(value.NewMap("tgt", status.Value("tgt"))) > maxBatchTarget {
+		status.Set("tgt", "too long to be shown by another master: ask "+b.ID)
 	}
+	return value.NewMap("found", true, "status", status)
+}
 
+// answerStop stops a batch for another master.
+func (b *Batches) answerStop(ctx context.Context, question *value.Map) *value.Map {
+	jid := question.Str("jid")
 	stopped, err := b.own.Stop(ctx, jid)
-	reply := value.NewMap("found", true, "stopped", stopped)
 	if err != nil {
 		b.Log.Error("a batch is not stopped as another master asked", "jid", jid, "error", err)
-		reply.Set("error", err.Error())
-	} else if stopped {
-		b.Log.Info("a batch is stopped as another master asked", "jid", jid)
+		return b.failure(question, err)
 	}
-	return reply
+	if stopped {
+		b.Log.Info("a batch is stopped as another master asked", "jid", jid)
+		return value.NewMap("found", true, "stopped", true)
+	}
+
+	status, err := b.own.Status(jid)
+	if err != nil {
+		return b.failure(question, err)
+	}
+	return value.NewMap("found", status != nil, "stopped", false)
+}
+
+// failure returns the answer to a question that this master cannot answer. If all masters were asked, and
+// nothing says that this one runs the batch, it returns nil: the one that runs it answers.
+func (b *Batches) failure(question *value.Map, err error) *value.Map {
+	if question.Str("to") == "" {
+		if status, _ := b.own.Status(question.Str("jid")); status == nil {
+			return nil
+		}
+	}
+	return value.NewMap("found", true, "stopped", false, "error", err.Error())
 }
 
 // Stop implements runner.BatchesElsewhere.
@@ -71,38 +124,106 @@ func (b *Batches) Stop(ctx context.Context, jid, owner string) (bool, error) {
 	if owner == b.ID { // the state of the batch is gone
 		return false, nil
 	}
+
 	o := b.ask(ctx, value.NewMap("do", stopBatch, "jid", jid), owner)
+	b.shownMu.Lock()
+	clear(b.shown) // tell no caller what was true before
+	b.shownMu.Unlock()
+
 	if o.found != nil {
 		if text := o.found.Str("error"); text != "" {
 			return false, fmt.Errorf("stop the batch of the job %s on %s: %s", jid, o.found.Str("id"), text)
 		}
 		return o.found.Bool("stopped"), nil
 	}
-	return false, unknownBatch(jid, owner, o)
+	return false, b.unknownBatch(jid, owner, o, "; it is not known whether the batch is stopped")
 }
 
-// Status implements runner.BatchesElsewhere.
+// Status implements runner.BatchesElsewhere. Callers at one time share a question.
 func (b *Batches) Status(ctx context.Context, jid, owner string) (*value.Map, error) {
 	if owner == b.ID {
 		return nil, nil
 	}
-	o := b.ask(ctx, value.NewMap("do", showBatch, "jid", jid), owner)
-	if o.found != nil {
-		return o.found.Map("status"), nil
+
+	key := shownKey{jid, owner}
+	for {
+		s, isNew := b.shownOf(key)
+		if isNew {
+			b.askStatus(ctx, key, s)
+		}
+
+		select {
+		case <-s.done:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for the status of the batch of the job %s: %w", jid, ctx.Err())
+		}
+		if s.given && s.status != nil {
+			return s.status.Clone(), nil
+		}
+		if s.given || isNew {
+			return nil, s.err
+		}
 	}
-	return nil, unknownBatch(jid, owner, o)
+}
+
+// shownOf returns the answer with this key. isNew means that the caller must get it by askStatus.
+func (b *Batches) shownOf(key shownKey) (s *shownBatch, isNew bool) {
+	b.shownMu.Lock()
+	defer b.shownMu.Unlock()
+
+	now := time.Now()
+	for other, s := range b.shown {
+		if !s.at.IsZero() && now.Sub(s.at) > shownFor {
+			delete(b.shown, other)
+		}
+	}
+
+	if s = b.shown[key]; s != nil {
+		return s, false
+	}
+	s = &shownBatch{done: make(chan struct{})}
+	b.shown[key] = s
+	return s, true
+}
+
+// askStatus asks for the status of a batch. If ctx ends first, another caller asks again.
+func (b *Batches) askStatus(ctx context.Context, key shownKey, s *shownBatch) {
+	o := b.ask(ctx, value.NewMap("do", showBatch, "jid", key.jid), key.owner)
+	var status *value.Map
+	err := b.unknownBatch(key.jid, key.owner, o, "")
+	if o.found != nil {
+		status, err = o.found.Map("status"), nil
+		if text := o.found.Str("error"); text != "" {
+			err = fmt.Errorf("show the batch of the job %s on %s: %s", key.jid, o.found.Str("id"), text)
+		}
+	}
+
+	b.shownMu.Lock()
+	defer b.shownMu.Unlock()
+	s.at = time.Now()
+	s.given = o.found != nil || ctx.Err() == nil
+	s.status = status
+	s.err = err
+	if !s.given && b.shown[key] == s {
+		delete(b.shown, key)
+	}
+	close(s.done)
 }
 
 // unknownBatch returns the error for a batch of which no master knows, or nil if all masters have
-// answered.
-func unknownBatch(jid, owner string, o outcome) error {
+// answered. doubt is what the silence of a master that was asked means.
+func (b *Batches) unknownBatch(jid, owner string, o outcome, doubt string) error {
 	switch {
 	case len(o.silent) == 0:
 		return nil
+	case o.removed:
+		return fmt.Errorf("the master %s ran the batch of the job %s, and %w", owner, jid, runner.ErrRemoved)
+	case o.unasked:
+		return fmt.Errorf("the master %s runs the batch of the job %s, and was not asked because it is not connected to %s: "+
+			"it may be at work on the batch, or goes on with it when it runs again. Ask again when it is back", owner, jid, b.ID)
 	case owner != "":
-		return fmt.Errorf("the master %s runs the batch of the job %s and did not answer: ask again. "+
-			"If it is down, it goes on with the batch when it runs again", owner, jid)
+		return fmt.Errorf("the master %s runs the batch of the job %s and did not answer%s: ask again", owner, jid, doubt)
 	}
-	return fmt.Errorf("no master that answered runs the batch of the job %s; %s did not answer, and may go on with it: ask again",
-		jid, strings.Join(o.silent, ", "))
+	return fmt.Errorf("no master that answered runs the batch of the job %s; %s did not answer, and may go on with it%s: ask again",
+		jid, strings.Join(o.silent, ", "), doubt)
 }

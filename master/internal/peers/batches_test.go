@@ -8,29 +8,40 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"saltern/master/event"
+	"saltern/master/runner"
 	"saltern/master/value"
 )
 
 // fakeBatches are the batches of a master: the one whose job id is id.
 type fakeBatches struct {
-	id   string
-	tgt  string
-	fail error
+	id    string
+	tgt   string
+	fail  error
+	takes time.Duration // how long a stop takes, whatever its context says
 
 	mu      sync.Mutex
 	stopped int
+	shown   int
 }
 
-func (f *fakeBatches) Status(jid string) *value.Map {
+func (f *fakeBatches) Status(jid string) (*value.Map, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.shown++
 	if jid != f.id {
-		return nil
+		return nil, nil
 	}
-	return value.NewMap("jid", jid, "tgt", f.tgt, "pending", int64(3))
+	return value.NewMap("jid", jid, "tgt", f.tgt, "pending", int64(3)), nil
 }
 
-func (f *fakeBatches) Stop(context.Context, string) (bool, error) {
+func (f *fakeBatches) Stop(_ context.Context, jid string) (bool, error) {
+	if jid != f.id {
+		return false, nil
+	}
+	<-time.After(f.takes)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.stopped++
@@ -76,8 +87,8 @@ func TestBatchesAreStoppedAtTheirMaster(t *testing.T) {
 		{name: "nowhere", jid: "c9", masters: []string{"c1", "c2", "c3"}},
 		{name: "of itself", jid: "c9", owner: "c1", masters: []string{"c1", "off"}},
 		{name: "nowhere known", jid: "off", masters: []string{"c1", "c2", "off"}, want: "off did not answer"},
-		{name: "owner away", jid: "off", owner: "off", masters: []string{"c1", "c2", "off"}, want: "the master off runs the batch"},
-		{name: "owner removed", jid: "c9", owner: "gone", masters: []string{"c1", "c2"}, want: "the master gone runs the batch"},
+		{name: "owner away", jid: "off", owner: "off", masters: []string{"c1", "c2", "off"}, want: "the master off runs the batch of the job off, and was not asked"},
+		{name: "owner removed", jid: "c9", owner: "gone", masters: []string{"c1", "c2"}, want: "is no master of this cluster any more"},
 		{name: "of an older version", jid: "old", owner: "old", masters: []string{"c1", "c2", "old"}, want: "the master old runs"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -87,7 +98,7 @@ func TestBatchesAreStoppedAtTheirMaster(t *testing.T) {
 				for i := range 2 {
 					stopped, err := all["c1"].Stop(t.Context(), c.jid, c.owner)
 					known := own[c.jid] != nil && c.want == ""
-					if stopped != (known && i == 0) || (status != nil) != known || fmt.Sprint(err) != fmt.Sprint(statusErr) {
+					if stopped != (known && i == 0) || (status != nil) != known || (err != nil) != (statusErr != nil) {
 						t.Errorf("%d: stopped %t, status %v, errors %v and %v", i, stopped, status, err, statusErr)
 					}
 					if c.want == "" && err != nil || c.want != "" && !strings.Contains(fmt.Sprint(err), c.want) {
@@ -103,6 +114,97 @@ func TestBatchesAreStoppedAtTheirMaster(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestMasterThatIsAwayIsNotAsked: an order to stop a batch does not wait for the master that runs it, and
+// does not come into effect after the caller was told that it did not.
+func TestMasterThatIsAwayIsNotAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fired := 0
+		others := othersOf("c1", newTestBus(), []string{"c1", "off"})
+		others.Fire = func(string, *value.Map) { fired++ }
+		b := NewBatches(others, &fakeBatches{})
+		p := NewPauses(PausesConfig{Others: others})
+		for _, owner := range []string{"off", "gone", ""} {
+			if _, err := b.Stop(t.Context(), "off", owner); err == nil {
+				t.Errorf("owner %q: no error", owner)
+			}
+		}
+		if err := p.ChangePauses(t.Context(), runner.PauseChange{JID: "off", Action: runner.Kill}); err == nil {
+			t.Error("pauses: no error")
+		}
+		if fired > 0 {
+			t.Errorf("%d questions", fired)
+		}
+	})
+}
+
+// TestSlowStop: a stop that nobody confirms in time is not called undone, and holds up neither a status
+// nor another stop. One that could not begin in time is not carried out.
+func TestSlowStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, own := startBatches(t, "c1", "c2", "c3")
+		own["c2"].takes = inquiryTime + time.Second
+		var callers sync.WaitGroup
+		for range 3 * orderWorkers {
+			callers.Go(func() {
+				_, err := all["c1"].Stop(t.Context(), "c2", "c2")
+				if err == nil || !strings.Contains(err.Error(), "it is not known whether the batch is stopped: ask again") {
+					t.Error(err)
+				}
+			})
+		}
+
+		synctest.Wait()
+		began := time.Now()
+		status, err := all["c3"].Status(t.Context(), "c2", "c2")
+		if took := time.Since(began); status == nil || err != nil || took > 0 {
+			t.Errorf("%v, %v after %s", status, err, took)
+		}
+		callers.Wait()
+		time.Sleep(time.Minute)
+		if n := own["c2"].count(); n != orderWorkers {
+			t.Errorf("%d stops, want %d", n, orderWorkers)
+		}
+	})
+}
+
+// TestManyAskForOneStatus: callers at one time share a question, and each gets a map of its own. What was
+// true before a stop is not shown after it.
+func TestManyAskForOneStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, own := startBatches(t, "c1", "c2")
+		var callers sync.WaitGroup
+		ask := func() {
+			status, err := all["c1"].Status(t.Context(), "c2", "c2")
+			if err != nil || status.Str("tgt") != "web*" {
+				t.Errorf("%v, %v", status, err)
+			}
+			status.Set("tgt", "changed")
+		}
+		for range 500 {
+			callers.Go(ask)
+		}
+		left, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, _ = all["c1"].Status(left, "c2", "c2") // who has left makes nobody else fail
+		callers.Wait()
+		ask()
+		if n := own["c2"].shown; n > 2 {
+			t.Errorf("%d questions", n)
+		}
+
+		before := own["c2"].shown
+		if _, err := all["c1"].Stop(t.Context(), "c2", "c2"); err != nil {
+			t.Error(err)
+		}
+		ask()
+		time.Sleep(shownFor + time.Millisecond)
+		ask()
+		if n := own["c2"].shown - before; n != 2 {
+			t.Errorf("%d questions after the stop", n)
+		}
+	})
 }
 
 // TestBatchThatCannotBeStopped: the caller reads why, and where; a long target fits into an event.

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"saltern/master/cluster"
 	"saltern/master/event"
 	"saltern/master/value"
 )
@@ -16,8 +17,18 @@ const (
 	// inquiryDepth bounds the number of questions of other masters, and of answers of theirs, that wait.
 	// Overflow policy: a further one is lost, and the master that asked reports that nobody has answered.
 	inquiryDepth = 4096
-	// inquiryTime is how long a master waits for the others' answers.
-	inquiryTime = 5 * time.Second
+	// inquiryTime is how long a master waits for the others' answers. A question waits no longer for a
+	// peer.
+	inquiryTime = cluster.QuestionFor
+	// replyTime is how long the answer to a question may take after its arrival, so that it still reaches
+	// the master that asked. A question that waits longer for a worker is not answered.
+	replyTime = inquiryTime - time.Second
+)
+
+// Numbers of goroutines that answer questions of other masters at once. Each may wait for the disk.
+const (
+	orderWorkers = 16
+	showWorkers  = 4
 )
 
 // Others are the other masters of the cluster, as one master asks them. All fields are required.
@@ -37,11 +48,29 @@ type inquiry struct {
 	Others
 	questions, answers string      // tags of both events
 	order              event.Order // what the events order
-	// answer answers a question. The inquiry adds the field ask.
+	// answer answers a question, or returns nil: then nobody answers. The inquiry adds the field ask.
 	answer func(ctx context.Context, question *value.Map) *value.Map
+	// lane returns the lane in which a question waits for a worker.
+	lane  func(question *value.Map) *lane
+	lanes []*lane
 
 	mu      sync.Mutex
 	waiting map[string]chan *value.Map // by the field ask of an answer: who waits for it
+}
+
+// lane is a queue of questions. A slow answer holds up only its worker.
+type lane struct {
+	workers   int
+	questions chan arrivedQuestion
+}
+
+func newLane(workers int) *lane {
+	return &lane{workers: workers, questions: make(chan arrivedQuestion, inquiryDepth)}
+}
+
+type arrivedQuestion struct {
+	question *value.Map
+	until    time.Time // when nobody waits for the answer any more
 }
 
 // Run answers the questions of other masters, and passes on their answers, until ctx ends.
@@ -49,9 +78,25 @@ func (q *inquiry) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
 
-	// A disk that hangs holds up the questions, but not the answers.
-	running.Go(func() { q.follow(ctx, q.questions, q.reply) })
+	running.Go(func() { q.follow(ctx, q.questions, q.enqueue) })
 	running.Go(func() { q.follow(ctx, q.answers, q.pass) })
+	for _, l := range q.lanes {
+		for range l.workers {
+			running.Go(func() { q.work(ctx, l) })
+		}
+	}
+}
+
+// work answers the questions of a lane until ctx ends.
+func (q *inquiry) work(ctx context.Context, l *lane) {
+	for {
+		select {
+		case a := <-l.questions:
+			q.reply(ctx, a)
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // follow calls handle with the data of the events of other masters with this tag, until ctx ends.
@@ -80,17 +125,35 @@ func (q *inquiry) pass(_ context.Context, answer *value.Map) {
 	}
 }
 
-// reply answers the question of another master, unless it is for a third one.
-func (q *inquiry) reply(ctx context.Context, question *value.Map) {
+// enqueue gives the question of another master to a worker, unless it is for a third one.
+func (q *inquiry) enqueue(_ context.Context, question *value.Map) {
 	if to := question.Str("to"); to != "" && to != q.ID {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, inquiryTime)
-	defer cancel()
 
-	reply := q.answer(ctx, question)
+	select {
+	case q.lane(question).questions <- arrivedQuestion{question, time.Now().Add(replyTime)}:
+	default:
+		q.Log.Error("what another master has asked for is lost: too many questions wait", "tag", q.questions)
+	}
+}
+
+// reply answers the question of another master. It does nothing if the answer would come too late: whoever
+// asked was told that nobody has answered.
+func (q *inquiry) reply(ctx context.Context, a arrivedQuestion) {
+	ctx, cancel := context.WithDeadline(ctx, a.until)
+	defer cancel()
+	if ctx.Err() != nil {
+		q.Log.Warn("what another master has asked for is not done: it has waited for too long", "tag", q.questions)
+		return
+	}
+
+	reply := q.answer(ctx, a.question)
+	if reply == nil {
+		return
+	}
 	reply.Set("id", q.ID)
-	reply.Set("ask", question.Str("ask"))
+	reply.Set("ask", a.question.Str("ask"))
 	q.Fire(q.answers, reply)
 }
 
@@ -99,17 +162,23 @@ type outcome struct {
 	found   *value.Map // the answer of the master that has it; nil: nobody says so
 	without []string   // masters that do not have it, if nobody has
 	silent  []string   // masters that have not answered, if nobody has
+	unasked bool       // the owner was not asked, because it is not connected
+	removed bool       // the owner was not asked, because it is no master of the cluster any more
 }
 
 // ask asks the other masters, or only owner unless it is "". It returns when one of them has what is
-// asked for, when all have answered that are connected, or after inquiryTime.
+// asked for, when all have answered that are connected, or after inquiryTime. It does not ask an owner
+// that is not connected: the question would reach it later, when nobody waits.
 func (q *inquiry) ask(ctx context.Context, question *value.Map, owner string) outcome {
 	ctx, cancel := context.WithTimeout(ctx, inquiryTime)
 	defer cancel()
 
 	peers := q.Peers()
 	if owner != "" {
-		peers = map[string]bool{owner: peers[owner]}
+		if connected, isPeer := peers[owner]; !connected {
+			return outcome{silent: []string{owner}, unasked: isPeer, removed: !isPeer}
+		}
+		peers = map[string]bool{owner: true}
 		question.Set("to", owner)
 	}
 
@@ -133,7 +202,9 @@ func (q *inquiry) ask(ctx context.Context, question *value.Map, owner string) ou
 		}
 	}
 
-	q.Fire(q.questions, question)
+	if len(o.silent) < len(peers) {
+		q.Fire(q.questions, question)
+	}
 	for len(o.without)+len(o.silent) < len(peers) {
 		var answer *value.Map
 		select {

@@ -29,12 +29,15 @@ type Pauses struct {
 // NewPauses returns Pauses. The caller must call Run.
 func NewPauses(cfg PausesConfig) *Pauses {
 	p := &Pauses{change: cfg.Change}
+	changes := newLane(1) // in the order of their arrival
 	p.inquiry = inquiry{
 		Others:    cfg.Others,
 		questions: event.TagRunPause,
 		answers:   event.TagRunPaused,
 		order:     event.RunPause,
 		answer:    p.answer,
+		lane:      func(*value.Map) *lane { return changes },
+		lanes:     []*lane{changes},
 		waiting:   map[string]chan *value.Map{},
 	}
 	return p
@@ -88,7 +91,7 @@ func noOrchestration(jid string, o outcome) error {
 		text += ", or on " + strings.Join(o.without, ", ")
 	}
 	if len(o.silent) > 0 {
-		text += "; not known of " + strings.Join(o.silent, ", ") + ", which did not answer: ask again, or there"
+		text += "; not known of " + strings.Join(o.silent, ", ") + ", which did not answer, and may have changed it: ask again, or there"
 	}
 	return fmt.Errorf("%s; salt-run jobs.master lists those that are, on each master of a cluster its own", text)
 }
