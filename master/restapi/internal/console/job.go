@@ -213,7 +213,7 @@ func (d *jobPage) fillAgain(c *Console, m *value.Map, failedIDs []any) {
 		d.Batch.Rest = c.runRestURL(m, d.Batch)
 	}
 	if n := d.AllFailed(); n > 0 && n < d.All {
-		d.AgainFailed = c.runURL(m, targetText(failedIDs, fieldBytes), "list")
+		d.AgainFailed = c.runFailedURL(m, failedIDs)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"unicode"
 
 	"saltern/master/value"
 )
@@ -18,26 +19,59 @@ func (c *Console) runAgainURL(m *value.Map) string {
 	if batch := m.Map("Batch"); batch != nil && batch.Value("tgt") == nil {
 		return "" // the target of the job is that of the last part of the batch
 	}
-	return c.runURL(m, targetText(m.Value("Target"), fieldBytes), cmp.Or(m.Str("Target-type"), "glob"))
+	target := m.Value("Target")
+	if ids, ok := target.([]any); ok && !plainIDs(ids) {
+		return ""
+	}
+	return c.runURL(m, targetText(target, fieldBytes), cmp.Or(m.Str("Target-type"), "glob"))
+}
+
+// runFailedURL returns the URL of the form to run the job again on these minions, or "" when the form
+// cannot hold it.
+func (c *Console) runFailedURL(m *value.Map, ids []any) string {
+	if !plainIDs(ids) {
+		return ""
+	}
+	return c.runURL(m, targetText(ids, fieldBytes), "list")
+}
+
+// plainIDs reports whether each of these ids is one minion where ids stand in a target. Others, such as
+// "x or E@.+", may select more minions.
+func plainIDs(ids []any) bool {
+	return !slices.ContainsFunc(ids, func(id any) bool { return !isPlain(value.Str(id)) })
+}
+
+// isPlain reports whether a word of a target cannot be read as several.
+func isPlain(word string) bool {
+	isSeparator := func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(",()", r) }
+	return !strings.ContainsFunc(word, isSeparator) && !slices.Contains([]string{"", "and", "or", "not"}, word)
 }
 
 // runRestURL returns the URL of the form to run the job on the minions that do not have it, of a batch
 // that does not go on or whose master is away. Otherwise, and when the form cannot hold that, it returns "".
 func (c *Console) runRestURL(m *value.Map, p *batchProgress) string {
-	asked, ok := m.Map("Batch").Value("tgt").(string)
+	batch := m.Map("Batch")
+	kind := batch.Str("tgt_type")
 	stopped := p.Halted != "" && p.Pending > 0
-	if !ok && m.Map("Batch").Value("tgt") != nil && m.Map("Batch").Str("tgt_type") == "list" {
-		asked, ok = targetText(m.Map("Batch").Value("tgt"), fieldBytes), true
-	}
-	if !ok || !stopped && !(p.Away && p.GoesOn()) {
+	if !stopped && !(p.Away && p.GoesOn()) && !p.LeftOut() || !plainIDs(m.List("Minions")) {
 		return ""
 	}
 
 	have := m.Texts("Minions")
-	kind := m.Map("Batch").Str("tgt_type")
+	asked, isText := batch.Value("tgt").(string)
 	if kind == "list" {
-		rest := slices.DeleteFunc(strings.Split(asked, ","), func(id string) bool { return slices.Contains(have, id) })
-		return c.runURL(m, strings.Join(rest, ","), kind)
+		ids := batch.List("tgt")
+		if isText {
+			ids = value.List(strings.Split(asked, ","))
+		}
+		rest := slices.DeleteFunc(ids, func(id any) bool { return slices.Contains(have, value.Str(id)) })
+		if !plainIDs(rest) {
+			return ""
+		}
+		return c.runURL(m, targetText(rest, fieldBytes), kind)
+	}
+	if !isText {
+		return ""
 	}
 
 	letter, known := map[string]string{"glob": "", "pcre": "E@", "grain": "G@", "grain_pcre": "P@", "pillar": "I@",
@@ -46,7 +80,7 @@ func (c *Console) runRestURL(m *value.Map, p *batchProgress) string {
 	switch {
 	case kind == "compound":
 		word = "( " + asked + " )"
-	case !known || strings.ContainsAny(asked, " ()"), kind == "glob" && strings.Contains(asked, "@"):
+	case !known || !isPlain(asked), kind == "glob" && strings.Contains(asked, "@"):
 		return ""
 	}
 	if len(have) > 0 {

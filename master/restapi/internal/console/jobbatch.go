@@ -12,6 +12,7 @@ type batchProgress struct {
 	Absent           int    // minions that did not answer a ping, and get no job
 	Master           string // id of the master that runs the batch; "" if it is not known
 	Away             bool   // that master does not answer
+	Removed          bool   // that master is none of the cluster any more
 	// Known means that the master that runs the batch says how far it is. Only it knows the following
 	// fields.
 	Known   bool
@@ -41,6 +42,8 @@ func batchOf(m *value.Map) *batchProgress {
 		Master: briefName(of.Str("master")),
 		Away:   of.Bool("away"),
 		Halted: briefName(of.Str("halted")),
+
+		Removed: of.Bool("removed"),
 	}
 	if _, p.Known = of.Get("pending"); p.Known {
 		p.Pending = number("pending")
@@ -53,7 +56,7 @@ func batchOf(m *value.Map) *batchProgress {
 
 // GoesOn reports whether further minions may get the job.
 func (p *batchProgress) GoesOn() bool {
-	if p == nil {
+	if p == nil || p.Removed {
 		return false
 	}
 	if p.Known {
@@ -61,6 +64,9 @@ func (p *batchProgress) GoesOn() bool {
 	}
 	return p.Begun > 0 && p.Begun < p.All-p.Absent
 }
+
+// LeftOut reports whether the batch ended with its master before all minions had the job.
+func (p *batchProgress) LeftOut() bool { return p.Removed && p.Begun < p.All-p.Absent }
 
 // goesOnFor reports whether a page should wait for further minions: of a batch whose master says nothing
 // for an hour, as for returns.

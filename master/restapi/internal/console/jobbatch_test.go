@@ -38,12 +38,15 @@ func TestPageOfBatch(t *testing.T) {
 			says: []string{"The node that started it knows"}},
 		"of a master that is away": {job: batchJob("minions", int64(10), "size", int64(2), "absent", int64(3), "master", "n2", "away", true,
 			"tgt", "web*", "tgt_type", "glob", "asked", asked), live: true,
-			says: []string{"3 did not answer a ping", "The node n2 runs the batch and does not answer", "Then stop this batch",
+			says: []string{"3 did not answer a ping", "The node n2 runs the batch and does not answer: it may be at work on it", "the others run the job twice",
 				"tgt=web*+and+not+L@web1,web2&", "type=compound", "batch=25%&batch_wait=5&failhard=1&", "timeout=1800"}},
+		"of a master that was removed": {job: batchJob("minions", int64(10), "size", int64(2), "absent", int64(3), "master", "n2", "removed", true,
+			"tgt", "web*", "tgt_type", "glob", "asked", asked), says: []string{`class="problem">In a batch`, "The node n2 ran the batch and is no master",
+			"tgt=web*+and+not+L@web1,web2&"}, never: "Stop…"},
 		"whose rest is away": {job: batchJob("minions", int64(5), "size", int64(2), "absent", int64(3), "master", "n2", "away", true),
 			never: "The node n2"},
 		"stopped": {job: batchJob("minions", int64(10), "size", int64(2), "pending", int64(8), "halted", "stop", "tgt", []any{"web1", "web2", "web3"},
-			"tgt_type", "list", "asked", asked), says: []string{"somebody stopped it", "tgt=web3&", "Run again"}, never: "Then stop"},
+			"tgt_type", "list", "asked", asked), says: []string{"somebody stopped it", "tgt=web3&", "Run again"}, never: "twice"},
 		"of a saved job with limits": {job: batchJob("minions", int64(10), "size", int64(2), "pending", int64(8), "halted", "stop", "tgt", "web*",
 			"tgt_type", "glob"), never: "Run again"},
 		"at its end": {job: batchJob("minions", int64(2), "size", int64(2), "pending", int64(0), "halted", "")},
@@ -77,24 +80,54 @@ func TestRestOfTarget(t *testing.T) {
 		target any
 		kind   string
 		want   string // "": there is no form
+		have   string // a further minion that has the job; "": none
 	}{
-		{"web*", "glob", "web* and not L@web1,web2"},
-		{"os:Debian", "grain", "G@os:Debian and not L@web1,web2"},
-		{"web* or db*", "compound", "( web* or db* ) and not L@web1,web2"},
-		{[]any{"web2", "db1"}, "list", "db1"},
-		{"web2,db1", "list", "db1"},
-		{[]any{"web2", "web1"}, "list", ""},
-		{"os:Debian 12", "grain", ""},
-		{"G@os:x", "glob", ""},
-		{"web[0-9]", "unknown", ""},
-		{strings.Repeat("web", fieldBytes), "glob", ""},
-		{nil, "glob", ""},
+		{target: "web*", kind: "glob", have: "x or E@.+"},
+		{target: "web*", kind: "glob", have: "db1,db2"},
+		{target: "web*", kind: "glob", have: "db1\t"},
+		{target: "web*", kind: "glob", have: "db("},
+		{target: []any{"web2", "db1"}, kind: "list", have: "db)"},
+		{target: []any{"web2", "db1,db2"}, kind: "list"},
+		{target: "web2,db1 or *", kind: "list"},
+		{target: "not", kind: "glob"},
+		{target: "web*\tor\t*", kind: "glob"},
+		{target: "web*", kind: "glob", want: "web* and not L@web1,web2"},
+		{target: "os:Debian", kind: "grain", want: "G@os:Debian and not L@web1,web2"},
+		{target: "web* or db*", kind: "compound", want: "( web* or db* ) and not L@web1,web2"},
+		{target: []any{"web2", "db1"}, kind: "list", want: "db1"},
+		{target: "web2,db1", kind: "list", want: "db1"},
+		{target: []any{"web2", "web1"}, kind: "list"},
+		{target: "os:Debian 12", kind: "grain"},
+		{target: "G@os:x", kind: "glob"},
+		{target: "web[0-9]", kind: "unknown"},
+		{target: strings.Repeat("web", fieldBytes), kind: "glob"},
+		{target: nil, kind: "glob"},
 	} {
 		job := batchJob("minions", int64(9), "pending", int64(7), "halted", "stop", "tgt", tt.target, "tgt_type", tt.kind, "asked",
 			value.NewMap("size", "1"))
+		if tt.have != "" {
+			job.Set("Minions", append(job.List("Minions"), tt.have))
+		}
 		u, err := url.Parse(c.runRestURL(job, batchOf(job)))
 		if err != nil || u.Query().Get("tgt") != tt.want {
 			t.Errorf("%v by %s: %q, want %q", tt.target, tt.kind, u.Query().Get("tgt"), tt.want)
+		}
+	}
+}
+
+// TestFailedMinionWithOddID: the form that runs a job again on minions that failed, or on those it was for,
+// selects no others.
+func TestFailedMinionWithOddID(t *testing.T) {
+	c := newConsole(t, "")
+	job := value.NewMap("Function", "test.ping", "Arguments", []any{})
+	for id, want := range map[string]bool{"web1": true, "web1,db1": false, "web1 or *": false} {
+		if got := c.runFailedURL(job, []any{id}); (got != "") != want {
+			t.Errorf("%q failed: %q", id, got)
+		}
+		job.Set("Target", []any{id})
+		job.Set("Target-type", "list")
+		if got := c.runAgainURL(job); (got != "") != want {
+			t.Errorf("%q again: %q", id, got)
 		}
 	}
 }
@@ -151,10 +184,13 @@ func TestStopOfBatch(t *testing.T) {
 		code    int
 		says    string // in the address, or on the page
 	}{
-		"nobody works":         {stop: true, code: 303, says: "batch=stopped"},
-		"one works":            {stop: true, working: true, code: 303, says: "batch=stopped&jid=" + batchJID + "&n=1&told=term"},
-		"away, nobody works":   {stop: away, code: 409, says: "The master n2 runs the batch and did not answer"},
-		"away, one works":      {stop: away, working: true, code: 303, says: "batch=unconfirmed&jid=" + batchJID + "&n=1&told=term"},
+		"nobody works":       {stop: true, code: 303, says: "batch=stopped"},
+		"one works":          {stop: true, working: true, code: 303, says: "batch=stopped&jid=" + batchJID + "&n=1&told=term"},
+		"away, nobody works": {stop: away, code: 409, says: "The master n2 runs the batch and did not answer"},
+		"away, one works": {stop: away, working: true, code: 409,
+			says: "The master n2 runs the batch and did not answer. 1 minion was asked to end the job."},
+		"away, not told": {stop: away, working: true, tell: &Refusal{401, "no"}, code: 403,
+			says: "The master n2 runs the batch and did not answer. The minions that have the job were not told"},
 		"ended, nobody works":  {stop: false, code: 409, says: "No minion works"},
 		"ended, one works":     {stop: false, working: true, code: 303, says: "n=1&told=term"},
 		"stopped, not told":    {stop: true, working: true, tell: &Refusal{401, "no"}, code: 403, says: "The batch is stopped: no further minion"},
@@ -179,9 +215,8 @@ func TestStopOfBatch(t *testing.T) {
 	}
 
 	for query, want := range map[string]string{
-		"batch=stopped":                   "No further minion gets the job.",
-		"batch=unconfirmed&n=2&told=kill": "The node that runs the batch did not confirm",
-		"batch=" + hostile:                "",
+		"batch=stopped":    "No further minion gets the job.",
+		"batch=" + hostile: "",
 	} {
 		q, _ := url.ParseQuery(query)
 		if got := stoppedNotice(q); !strings.HasPrefix(got, want) || want == "" && got != "" {

@@ -114,34 +114,38 @@ func stopJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	}
 
 	after := url.Values{"jid": {d.JID}}
+	var outcome, problem string
 	if d.StopsBatch { // first, so that no further minion begins
-		outcome, problem, err := stopBatch(ctx, v, d.JID)
-		if err != nil {
+		if outcome, problem, err = stopBatch(ctx, v, d.JID); err != nil {
 			return Answer{}, err
-		}
-		if outcome == batchUnconfirmed && len(waiting) == 0 {
-			return Answer{}, &Refusal{http.StatusConflict, capital(problem)}
 		}
 		after.Set("batch", outcome)
 
 		// Further minions may have got the job meanwhile.
 		if _, waiting, err = minionsAtWork(ctx, v, d.JID); err != nil {
-			return Answer{}, sayStopped(outcome, err)
+			return Answer{}, sayStopped(outcome, problem, err)
 		}
-		if len(waiting) == 0 && outcome == batchEnded {
-			return Answer{}, nobodyWorks(d.JID)
-		}
-		if len(waiting) == 0 {
+	}
+
+	if len(waiting) == 0 {
+		switch outcome {
+		case batchStopped:
 			return c.redirect("/job", after), nil
+		case batchUnconfirmed:
+			return Answer{}, &Refusal{http.StatusConflict, problem}
 		}
+		return Answer{}, nobodyWorks(d.JID)
 	}
 
 	told, err := tellMinions(ctx, v, d, waiting)
 	if err != nil {
-		return Answer{}, sayStopped(after.Get("batch"), err)
+		return Answer{}, sayStopped(outcome, problem, err)
 	}
 	after.Set("told", d.Do)
 	after.Set("n", strconv.Itoa(told))
+	if outcome == batchUnconfirmed {
+		return Answer{}, &Refusal{http.StatusConflict, problem + " " + stoppedNotice(after)}
+	}
 	return c.redirect("/job", after), nil
 }
 
@@ -170,7 +174,7 @@ const (
 	batchUnconfirmed = "unconfirmed" // the master that runs it did not confirm that
 )
 
-// stopBatch stops a batch. problem says why it is unconfirmed.
+// stopBatch stops a batch. problem is a sentence that says why it is unconfirmed.
 func stopBatch(ctx context.Context, v *visit, jid string) (outcome, problem string, err error) {
 	got, err := v.runCommand(ctx, "runner", stopOfBatch, "jid", jid)
 	switch {
@@ -181,12 +185,16 @@ func stopBatch(ctx context.Context, v *visit, jid string) (outcome, problem stri
 	case got == false:
 		return batchEnded, "", nil
 	}
-	return batchUnconfirmed, runnerProblem(value.StrMax(got, maxText)), nil
+	return batchUnconfirmed, strings.TrimRight(capital(runnerProblem(value.StrMax(got, maxText))), ".") + ".", nil
 }
 
-// sayStopped adds to an error that a batch was stopped before it.
-func sayStopped(outcome string, err error) error {
-	if outcome != batchStopped {
+// sayStopped adds to an error what became of the order to stop a batch before it.
+func sayStopped(outcome, problem string, err error) error {
+	said := map[string]string{
+		batchStopped:     "The batch is stopped: no further minion gets the job.",
+		batchUnconfirmed: problem,
+	}[outcome]
+	if said == "" {
 		return err
 	}
 
@@ -194,18 +202,14 @@ func sayStopped(outcome string, err error) error {
 	if r, ok := errors.AsType[*Refusal](err); ok {
 		refusal = *r
 	}
-	refusal.Text = "The batch is stopped: no further minion gets the job. The minions that have it were not told to end it: " + refusal.Text
+	refusal.Text = said + " The minions that have the job were not told to end it: " + refusal.Text
 	return &refusal
 }
 
 // stoppedNotice returns a sentence about what was done to the job. Only its number comes from the query, within
 // bounds.
 func stoppedNotice(q url.Values) string {
-	batch := map[string]string{
-		batchStopped: "No further minion gets the job. ",
-		batchUnconfirmed: "The node that runs the batch did not confirm that it has stopped it: further minions may get the job. " +
-			"Stop it again when that node is back. ",
-	}[q.Get("batch")]
+	batch := map[string]string{batchStopped: "No further minion gets the job. "}[q.Get("batch")]
 	n, err := strconv.Atoi(q.Get("n"))
 	words := map[string]string{"term": "asked to end the job", "kill": "told to end the job at once"}[q.Get("told")]
 	if err != nil || words == "" || n < 1 || n > 1e6 {
