@@ -539,6 +539,7 @@ func (m *Master) openServices(ctx context.Context) error {
 		Files:          m.newest.Stats,
 		Fleet:          m.fleet,
 		History:        m.history,
+		Jobs:           m.localJobs,
 		Unanswered:     m.unanswered,
 		Notify:         m.notify,
 		Keys:           m.keys,

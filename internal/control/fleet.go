@@ -40,6 +40,9 @@ type History struct {
 	// disk was full.
 	DroppedLarge uint64 `json:"dropped_large"`
 	DroppedFull  uint64 `json:"dropped_full"`
+	// JobSegments are the segments of jobs and returns that made room on a full disk before they were old: the history
+	// has their returns.
+	JobSegments uint64 `json:"job_segments_removed,omitempty"`
 }
 
 // Destination describes one destination of a rule of notifications. The counts begin at the master's

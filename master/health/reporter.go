@@ -33,6 +33,7 @@ import (
 	"saltern/master/internal/returner"
 	"saltern/master/internal/schedule"
 	"saltern/master/internal/unanswered"
+	"saltern/master/jobs"
 	"saltern/master/keys"
 )
 
@@ -74,6 +75,8 @@ type Reporter struct {
 	// Fleet and History may be nil: the master keeps no history of runs.
 	Fleet   *fleet.Fleet
 	History *history.Store
+	// Jobs are the jobs and returns on this node.
+	Jobs *jobs.Local
 	// Unanswered knows which minions do not answer.
 	Unanswered *unanswered.Tracker
 	// Notify may be nil: there are no rules for notifications.
@@ -280,6 +283,7 @@ func (r *Reporter) fleet() *control.Fleet {
 		DroppedOld:   s.DroppedOld,
 		DroppedLarge: s.DroppedLarge,
 		DroppedFull:  s.DroppedFull,
+		JobSegments:  r.Jobs.Stats().RemovedEarly,
 	}
 	return out
 }

@@ -84,6 +84,8 @@ func (p *page) history(h *control.History) {
 	p.Sample("saltern_history_dropped_total", float64(h.DroppedOld), "cause", "age")
 	p.Sample("saltern_history_dropped_total", float64(h.DroppedLarge), "cause", "bytes")
 	p.Sample("saltern_history_dropped_total", float64(h.DroppedFull), "cause", "disk")
+	p.Single("saltern_job_segments_removed_total", "counter",
+		"Segments of jobs and returns that made room on a full disk before they were old.", float64(h.JobSegments))
 }
 
 // notify writes the metrics of notifications. n may be nil: there are no rules.
