@@ -52,7 +52,7 @@ func nodeKinds() []Kind {
 			Code:     ChildrenAsRoot,
 			Severity: Notice,
 			Title:    "%s runs as root",
-			Next:     "create the accounts that users in appliance.yaml names, then: systemctl restart applianced",
+			Next:     "create the accounts that users in appliance.yaml names, give them their folders (docs/install.md), then: systemctl restart applianced",
 		},
 
 		{

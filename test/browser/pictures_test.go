@@ -38,6 +38,19 @@ const (
 // still keeps what is moving from the pictures.
 const still = `* { caret-color: transparent !important; animation: none !important; transition: none !important; }`
 
+// docEvents are the events on the page of events in the documentation, the oldest first.
+const docEvents = `data: {"tag":"salt/auth","data":{"id":"web2000.example.com","act":"pend","_stamp":"2026-11-24T15:59:05.081"}}
+
+data: {"tag":"salt/job/20261124155910000000/ret/web0107.example.com","data":{"id":"web0107.example.com","fun":"state.apply","retcode":2,"_stamp":"2026-11-24T15:59:13.402"}}
+
+data: {"tag":"salt/job/20261124155940000000/new","data":{"fun":"service.restart","arg":["nginx"],"tgt":"web*","user":"otto","_stamp":"2026-11-24T15:59:40.318"}}
+
+data: {"tag":"salt/job/20261124155940000000/ret/web0003.example.com","data":{"id":"web0003.example.com","fun":"service.restart","return":true,"retcode":0,"_stamp":"2026-11-24T15:59:42.007"}}
+
+data: {"tag":"salt/presence/change","data":{"new":["web1999.example.com"],"lost":[],"_stamp":"2026-11-24T15:59:50.000"}}
+
+`
+
 // pages serves the pages that the console's own tests hold its templates to, whose data and times
 // are fixed, with its style and script. altered is added to the style.
 func pages(t *testing.T, altered string) string {
@@ -46,9 +59,12 @@ func pages(t *testing.T, altered string) string {
 	mux := http.NewServeMux()
 	mux.Handle("/api/console/",
 		http.StripPrefix("/api/console/", http.FileServer(http.Dir(filepath.Join(console, "static")))))
-	mux.HandleFunc("/api/console/stream", func(w http.ResponseWriter, r *http.Request) { // without an event
+	mux.HandleFunc("/api/console/stream", func(w http.ResponseWriter, r *http.Request) { // without an event, but for the page of events
 		w.Header().Set("Content-Type", "text/event-stream")
 		w.WriteHeader(http.StatusOK)
+		if tag := r.URL.Query()["tag"]; len(tag) == 1 && tag[0] == "" { // of the page of events
+			_, _ = w.Write([]byte(docEvents))
+		}
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	})
@@ -136,8 +152,11 @@ func TestPicturesInDocs(t *testing.T) {
 	for _, name := range docPages(t) {
 		b.see("/docs/"+name+".html", "main")
 		high := 2300
-		if name == "job" { // the rest is of minions that are well
+		switch name {
+		case "job", "batch", "codes": // the rest is more of the same
 			high = 1060
+		case "events":
+			b.do("open one", there("#events li:nth-child(5)"), click("#events li:nth-child(3) summary"))
 		}
 		b.docPicture(name, 1280, high)
 	}
@@ -145,8 +164,13 @@ func TestPicturesInDocs(t *testing.T) {
 		b.see("/docs/"+name+".html", "main")
 		b.docPicture(name+"-390", 390, 1600)
 	}
+	b.do("be narrow", chromedp.EmulateViewport(390, 800))
+	b.see("/docs/fleet.html", "main")
+	b.do("open the menu", click("#menu"))
+	b.docPicture("menu-390", 390, 900)
+
 	b.prefer("dark")
-	for _, name := range []string{"fleet", "job"} {
+	for _, name := range []string{"overview", "fleet", "jobs", "job"} {
 		b.see("/docs/"+name+".html", "main")
 		b.docPicture(name+"-dark", 1280, 1060)
 	}

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -145,6 +148,7 @@ func docJobs() (list []any, outcomes *value.Map) {
 		}
 		rows = append(rows, row)
 	}
+	add(20*time.Second, "service.restart", "web*", "otto", []any{"nginx"}, 10, 0, 5) // the saved job restart, five at a time
 	add(50*time.Second, "state.apply", "web010*", "otto", []any{"nginx"}, 8, 1, 1, "changed", 8)
 	add(9*time.Minute, "service.restart", "web0107.example.com", "otto", []any{"nginx"}, 0, 1, 0)
 	add(31*time.Minute, "pkg.list_upgrades", "web01*", "anna", nil, 99, 0, 1)
@@ -189,6 +193,69 @@ func docJob() *value.Map {
 		"Target-type", "glob", "User", "otto", "Minions", minions, "StartTime", "2026, Nov 24 15:59:10.000001", "Result", result)
 }
 
+// docBatch is the job of a saved job that goes on in a batch of five.
+func docBatch() *value.Map {
+	minions, result := []any{}, value.NewMap()
+	for i := range 15 {
+		id := fmt.Sprintf("web%04d.example.com", i)
+		minions = append(minions, id)
+		if i < 10 {
+			result.Set(id, value.NewMap("return", true, "retcode", int64(0), "success", true))
+		}
+	}
+	return value.NewMap("jid", "20261124155940000000", "Function", "service.restart", "Arguments", []any{"nginx"}, "Target", "web*",
+		"Target-type", "glob", "User", "otto", "Minions", minions, "StartTime", "2026, Nov 24 15:59:40.000001", "Result", result,
+		"Batch", value.NewMap("minions", int64(2000), "size", int64(5), "absent", int64(20), "pending", int64(1965), "active", int64(5), "halted", "",
+			"tgt", "web*", "tgt_type", "glob"))
+}
+
+// addDocBranch adds what the page needs that compares a branch.
+func addDocBranch(m map[string]any) {
+	const remote = "https://git.example.com/states.git"
+	change := func(path, what, from, to string, secret bool) any {
+		return value.NewMap("path", path, "change", what, "secret", secret, "from", from, "to", to)
+	}
+	commit := func(branch, id, state, words string) any {
+		return value.NewMap("branch", branch, "commit", strings.Repeat(id, 10), "state", state, "description", words, "since", "2026-11-24T15:20:00Z")
+	}
+	m[pillarDiff] = value.NewMap("code", int64(1), "minions", int64(2000), "compared", int64(2000), "differ", int64(2000), "without_grains", int64(0),
+		"groups", []any{
+			value.NewMap("count", int64(1334), "minions", []any{"web0000.example.com", "web0001.example.com", "web0003.example.com"},
+				"top_added", []any{}, "top_removed", []any{}, "changes", []any{
+					change("nginx:port", "changed", "80", "443", false),
+					change("nginx:password", "changed", `"(hidden)"`, `"(hidden)"`, true),
+				}),
+			value.NewMap("count", int64(666), "minions", []any{"web0002.example.com", "web0005.example.com", "web0008.example.com"},
+				"top_added", []any{"tls"}, "top_removed", []any{}, "changes", []any{
+					change("nginx:port", "changed", "80", "443", false),
+					change("tls:protocols", "added", "", "TLSv1.3", false),
+				}),
+		})
+	m[gitBranches] = value.NewMap(remote, value.NewMap("branches", value.NewMap("main", "4f1c2a97be03d8815c6e", "tls", "9b2e9b2e9b2e"), "tags", value.NewMap()))
+	m[gitReports] = []any{value.NewMap("remote", remote, "waiting", []any{}, "reported", []any{
+		commit("tls", "9b2e", "success", "pillars of 2000 minions differ"),
+		commit("ntp", "71cd", "failure", "the pillar of web0311.example.com cannot be rendered"),
+	})}
+}
+
+var secretField = regexp.MustCompile(`name="form" value="[0-9a-f]+"`)
+
+// askDocPage asks for a page of the documentation.
+func askDocPage(t *testing.T, c *Console, m *recorded, name, path string) Answer {
+	t.Helper()
+	switch name {
+	case "login":
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "https://salt:8000"+c.base+path, nil)
+		a := c.Serve(t.Context(), Request{HTTP: r, Path: path, Master: m})
+		a.Body = secretField.ReplaceAllString(a.Body, `name="form" value="SECRET"`) // it is random
+		return a
+	case "diff":
+		form := url.Values{"form": {formToken(m.login().Token)}, "ref": {"tls"}, "kind": {"pillars"}, "tgt": {"*"}, "type": {"glob"}}
+		return ask(t, c, m, http.MethodPost, path, form)
+	}
+	return ask(t, c, m, http.MethodGet, path, nil)
+}
+
 // docNodes are three nodes, of which one is lost, and their last day.
 func docNodes() (appliance, course *value.Map) {
 	at := now().Add(-3 * time.Minute).Format(time.RFC3339)
@@ -202,7 +269,7 @@ func docNodes() (appliance, course *value.Map) {
 	}
 	asRoot := func(program string) any {
 		return value.NewMap("code", "SCA-502", "severity", "notice", "title", program+" runs as root", "subject", program,
-			"next", "create the accounts that users in appliance.yaml names, then: systemctl restart applianced", "since", now().Add(-200*time.Hour).Format(time.RFC3339))
+			"next", "create the accounts that users in appliance.yaml names, give them their folders (docs/install.md), then: systemctl restart applianced", "since", now().Add(-200*time.Hour).Format(time.RFC3339))
 	}
 	appliance = value.NewMap("time", at, "health", "degraded", "cluster", "lab", "node", "n1", "address", "10.0.0.10", "holders", []any{"n1"},
 		"nodes", []any{node("n1", "10.0.0.1", int64(991), "ready"), node("n2", "10.0.0.2", int64(989), "ready"), node("n3", "10.0.0.3", nil, "unreachable")},
@@ -329,7 +396,10 @@ func docAnswers() map[string]any {
 		record("2026-11-24T15:52:30Z", "otto", "token", "10.0.7.31", "job.publish", "*", "refused", "function", "cmd.run"),
 		record("2026-11-24T15:59:10Z", "otto", "token", "10.0.7.31", "job.publish", "web010*", "started", "function", "state.apply",
 			"minions", int64(10), "jid", "20261124155910000000"),
+		record("2026-11-24T15:59:40Z", "otto", "token", "10.0.7.31", "saved.run", "restart", "started", "function", "service.restart",
+			"minions", int64(15), "jid", "20261124155940000000"),
 	})
+	addDocBranch(m)
 	m["fleet.runs"] = value.NewMap("next", "", "runs", []any{value.NewMap("minion", "web0023.example.com", "time", "2026-11-22T02:00:00Z",
 		"jid", "20261122020000000000", "user", "root", "function", "state.apply", "result", "ok")})
 	m["fleet.explain"] = value.NewMap("minion", "web0023.example.com", "node", "n1", "answers", false,
@@ -361,6 +431,12 @@ func TestDocPages(t *testing.T) {
 		"saved":     "/saved",
 		"files":     "/files",
 		"tokens":    "/tokens",
+		"batch":     "/job?jid=20261124155940000000",
+		"empty":     "/schedule",
+		"events":    "/events",
+		"login":     "/login",
+		"diff":      "/diff",
+		"codes":     "/codes",
 		"explained": "/minion?id=web0023.example.com&explain=1",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -371,7 +447,15 @@ func TestDocPages(t *testing.T) {
 			c.cfg.Systems = []string{"pam"}
 			status := &control.Status{ID: "n1", Started: now().Add(-200 * time.Hour), Written: now()}
 			answers := answers
-			if name == "overview" { // the others are connected to n2
+			switch name {
+			case "batch":
+				answers = docAnswers()
+				answers["jobs.list_job"] = docBatch()
+			case "empty":
+				answers = docAnswers()
+				answers["schedule.list"] = value.NewMap("enabled", true, "owner", true, "entries", value.NewMap())
+				answers["saved.schedules"] = value.NewMap()
+			case "overview": // the others are connected to n2
 				answers = docAnswers()
 				for i, m := range answers["presence.minions"].(*value.Map).List("minions") {
 					if i%2 == 0 || i >= 1982 {
@@ -379,7 +463,7 @@ func TestDocPages(t *testing.T) {
 					}
 				}
 			}
-			a := ask(t, c, &recorded{answers: answers, status: status}, http.MethodGet, path, nil)
+			a := askDocPage(t, c, &recorded{answers: answers, status: status}, name, path)
 			if a.Code != http.StatusOK {
 				t.Fatalf("%d %s", a.Code, a.Body)
 			}

@@ -160,10 +160,10 @@ func pieces(text string) (out []textPiece) {
 
 // command matches a command in a text for people: a program and its arguments, up to a word of the sentence.
 var command = regexp.MustCompile(`\b(?:sudo )?(?:applianced|systemctl|journalctl|salt-call|salt-key|salt-run|timedatectl|chronyc|sshd|aa-status|ip)` +
-	`(?: [A-Za-z0-9@/_=*-]+(?:\.[A-Za-z0-9@/_=*-]+)*)*`)
+	`(?: [A-Za-z0-9@/_=*…-]+(?:\.[A-Za-z0-9@/_=*…-]+)*)*`)
 
 // sentenceWords are words that no command of ours has as an argument.
-var sentenceWords = strings.Fields("after again and asks at by finds for from goes here in is it load loads may no on or says show shows starts tells there to with")
+var sentenceWords = strings.Fields("after again and asks at by finds for from goes here in is it load loads makes may no on or says show shows starts tells there to with")
 
 // commands returns a text with its commands between backquotes, as [pieces] reads them.
 func commands(text string) string {
