@@ -388,6 +388,7 @@ func (m *Master) openStores(ctx context.Context) error {
 		Files:      writesJobFiles(c),
 		SegmentAge: max(c.KeepJobs/16, 10*time.Minute),
 		Archive:    m.openArchive(ctx),
+		Unfinished: func() (map[string]bool, error) { return batch.Unfinished(c.CacheDir, c.HashType, m.now()) },
 	},
 		m.log)
 	if err != nil && !m.cluster.Alone() {

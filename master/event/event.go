@@ -157,13 +157,17 @@ func Tag(parts ...string) string {
 // delivery, so a Filter must be quick and must not call the bus. A nil Filter accepts all tags.
 type Filter func(tag string) bool
 
-// ByGlobs returns a Filter by globs of tags (event_return_whitelist, event_return_blacklist). An empty whitelist
+// ByGlobs returns a Filter by globs of tags (event_return_whitelist, event_return_blacklist). It leaves out what
+// masters ask each other about batches, which an open page does again and again. An empty whitelist
 // allows all tags. Source: salt/utils/event.py EventReturn._filter.
 func ByGlobs(whitelist, blacklist []string) Filter {
 	matches := func(globs []string, tag string) bool {
 		return slices.ContainsFunc(globs, func(glob string) bool { return pattern.Glob(glob, tag) })
 	}
 	return func(tag string) bool {
+		if tag == TagBatchAsk || tag == TagBatchAnswer {
+			return false
+		}
 		allowed := len(whitelist) == 0 || matches(whitelist, tag)
 		return allowed && !matches(blacklist, tag)
 	}

@@ -24,8 +24,16 @@ func (c *Local) Clean(ctx context.Context, keep time.Duration) (int, error) {
 	now := c.cfg.Now()
 	removed := 0
 	var errs []error
+	var unfinished map[string]bool
+	if c.cfg.Unfinished != nil {
+		var err error
+		if unfinished, err = c.cfg.Unfinished(); err != nil {
+			errs = append(errs, fmt.Errorf("read which batches go on: %w", err))
+		}
+	}
+
 	err := c.eachDir(ctx, func(dir string) error {
-		old, err := c.isExpired(dir, now, keep)
+		old, err := c.isExpired(dir, now, keep, unfinished)
 		if err == nil && !old {
 			err = c.removeLaidOut(dir, now)
 		}
@@ -78,9 +86,9 @@ func (c *Local) cleanHome(oldest time.Time) (removed int) {
 	return removed
 }
 
-// isExpired reports whether Clean may remove a job directory. It returns false for a job with
-// records that are not yet files.
-func (c *Local) isExpired(dir string, now time.Time, keep time.Duration) (bool, error) {
+// isExpired reports whether Clean may remove a job directory. It returns false for an
+// unfinished job, and for one with records that are not yet files.
+func (c *Local) isExpired(dir string, now time.Time, keep time.Duration, unfinished map[string]bool) (bool, error) {
 	path := filepath.Join(dir, jidFile)
 	st, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -101,5 +109,5 @@ func (c *Local) isExpired(dir string, now time.Time, keep time.Duration) (bool, 
 		return false, err
 	}
 
-	return !c.overlay.hasJob(string(jid)), nil
+	return !unfinished[string(jid)] && !c.overlay.hasJob(string(jid)), nil
 }

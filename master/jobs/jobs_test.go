@@ -726,9 +726,14 @@ func TestClean(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	clock := now.Add(-25 * time.Hour)
 	var mu sync.Mutex
-	c := open(t, Config{Files: true, Now: func() time.Time { mu.Lock(); defer mu.Unlock(); return clock }})
-	old, young := FromTime(now.Add(-25*time.Hour)), FromTime(now)
+	old, young, unfinished := FromTime(now.Add(-25*time.Hour)), FromTime(now), FromTime(now.Add(-26*time.Hour))
+	c := open(t, Config{
+		Files:      true,
+		Now:        func() time.Time { mu.Lock(); defer mu.Unlock(); return clock },
+		Unfinished: func() (map[string]bool, error) { return map[string]bool{unfinished: true}, nil },
+	})
 	check.Must(t, c.SaveLoad(await.Context(t), old, value.NewMap("jid", old), nil))
+	check.Must(t, c.SaveLoad(await.Context(t), unfinished, value.NewMap("jid", unfinished), nil))
 	save(t, c, ret(old, "m1", 1))
 	flushed(t, c)
 	mu.Lock()
@@ -752,8 +757,10 @@ func TestClean(t *testing.T) {
 		t.Error("the old job is there")
 	}
 
-	if load, _ := c.Load(await.Context(t), young); load == nil {
-		t.Error("the young job is gone")
+	for _, jid := range []string{young, unfinished} {
+		if load, _ := c.Load(await.Context(t), jid); load == nil {
+			t.Errorf("the job %s is gone", jid)
+		}
 	}
 
 	if _, err := os.Stat(fresh); err != nil {

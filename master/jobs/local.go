@@ -29,6 +29,9 @@ type Config struct {
 	// Files means that each job and return becomes files. Otherwise they stay in the segments of the journal
 	// until Clean, and only the load of a job that this master publishes becomes files.
 	Files bool
+	// Unfinished returns the ids of the jobs whose folders Clean must keep, because batches of them go on. It
+	// may be nil: there are none.
+	Unfinished func() (map[string]bool, error)
 	// SegmentAge is the age at which a segment that stays is ended; default an hour and a half.
 	SegmentAge time.Duration
 	Archive    Archive // may be nil: returns are kept by the cache only

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"syscall"
+	"time"
 
 	"saltern/internal/durable"
 	"saltern/master/internal/datafile"
@@ -86,13 +87,37 @@ func (m *Manager) writeState(jid string, kept *value.Map) error {
 
 // activeJIDs returns the job ids of the batches in the index, which contains the batches that have
 // not ended.
-func (m *Manager) activeJIDs() ([]string, error) {
-	v, err := stateBound.Read(filepath.Join(m.cfg.Dir, indexFile))
+func (m *Manager) activeJIDs() ([]string, error) { return activeIn(m.cfg.Dir) }
+
+func activeIn(cacheDir string) ([]string, error) {
+	v, err := stateBound.Read(filepath.Join(cacheDir, indexFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	list, _ := v.([]any)
 	return value.NewMap("l", list).Texts("l"), err
+}
+
+// stalledFor is how long nothing happens in a batch until its files may be removed: its tool may have been
+// killed. It is longer than a minion may take.
+const stalledFor = 7 * 24 * time.Hour
+
+// Unfinished returns the job ids of the batches that go on: those in the index below cacheDir whose states
+// are not older than stalledFor. hashType is the option hash_type.
+func Unfinished(cacheDir, hashType string, now time.Time) (map[string]bool, error) {
+	jids, err := activeIn(cacheDir)
+	unfinished := map[string]bool{}
+	for _, jid := range jids {
+		dir, err := jobs.Folder(filepath.Join(cacheDir, "jobs"), hashType, jid)
+		if err != nil {
+			continue
+		}
+		info, err := os.Stat(filepath.Join(dir, stateFile))
+		if err == nil && now.Sub(info.ModTime()) < stalledFor {
+			unfinished[jid] = true
+		}
+	}
+	return unfinished, err
 }
 
 // setActive adds a batch to the index, or removes it from the index.

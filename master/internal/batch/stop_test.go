@@ -72,6 +72,25 @@ func TestStopOfUnreadableBatch(t *testing.T) {
 	}
 }
 
+// TestUnfinished: the files of a batch that goes on are kept, unless nothing happens for long.
+func TestUnfinished(t *testing.T) {
+	w := newWorld(t)
+	w.handOver()
+	unfinished := func(now time.Time) bool {
+		t.Helper()
+		jids, err := Unfinished(w.m.cfg.Dir, w.m.cfg.HashType, now)
+		check.Must(t, err)
+		return jids[jid]
+	}
+	if !unfinished(time.Now()) || unfinished(time.Now().Add(stalledFor+time.Minute)) {
+		t.Error("a batch that goes on is not kept, or is kept for ever")
+	}
+	w.m.stopNow(t.Context(), jid)
+	if unfinished(time.Now()) {
+		t.Error("a batch that has ended is kept")
+	}
+}
+
 // TestStopOfQueuedBatch: a batch that waits for others does not begin any more.
 func TestStopOfQueuedBatch(t *testing.T) {
 	w := newWorld(t)

@@ -45,8 +45,6 @@ type Store struct {
 	disk    chan struct{}
 	content []byte // of the file at the last read; only who has taken disk uses it
 	fault   string // why the file could not be read, as last logged; only who has taken disk uses it
-	aside   string // path of a damaged file that was set aside, or ""; only who has taken disk uses it
-	sought  bool   // files that were set aside before the start were looked for; only who has taken disk uses it
 	objects atomic.Pointer[Objects]
 }
 
@@ -112,30 +110,39 @@ func (s *Store) Look(ctx context.Context) error {
 	})
 }
 
-// damageKept returns an error if a damaged file was set aside and is still there. The caller has taken
+// damageKept returns an error if damaged files were set aside and are still there. The caller has taken
 // disk.
 func (s *Store) damageKept() error {
-	if !s.sought {
-		// Names of the same length end in the time, so the last one is the newest.
-		if names, _ := filepath.Glob(globbed(s.file.Path) + ".broken-*"); len(names) > 0 {
-			s.aside = names[len(names)-1]
+	dir, name := filepath.Split(s.file.Path)
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for damaged files of saved objects: %w", err)
+	}
+
+	var aside []string
+	for _, entry := range entries {
+		if strings.HasPrefix(entry.Name(), name+".broken-") {
+			aside = append(aside, filepath.Join(dir, entry.Name()))
 		}
-		s.sought = true
 	}
-	if s.aside == "" {
+	if len(aside) == 0 {
 		return nil
 	}
-	if _, err := os.Lstat(s.aside); errors.Is(err, fs.ErrNotExist) {
-		s.aside = ""
-		return nil
+
+	more := ""
+	if len(aside) > maxNamed {
+		more = fmt.Sprintf(" and %d more", len(aside)-maxNamed)
+		aside = aside[len(aside)-maxNamed:] // their names end in the time: the newest
 	}
-	return fmt.Errorf("the file was damaged, and the newest whole version counts: look at salt-run saved.export, then remove %s", s.aside)
+	return fmt.Errorf("the file was damaged, and the newest whole version counts: look at salt-run saved.export, then remove %s%s",
+		strings.Join(aside, ", "), more)
 }
 
-// globbed returns a pattern of [filepath.Glob] that matches the path alone.
-func globbed(path string) string {
-	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(path)
-}
+// maxNamed is how many damaged files an error names.
+const maxNamed = 3
 
 // newestWait is how long Newest waits for the shared folder.
 const newestWait = time.Second
@@ -220,9 +227,6 @@ func (s *Store) setAside(cause error) error {
 	}
 	s.log.Error("file of the saved objects is damaged and set aside; the newest whole version counts",
 		"path", s.file.Path, "aside", strings.Join(aside, ", "), "error", cause)
-	if len(aside) > 0 {
-		s.aside = filepath.Join(filepath.Dir(s.file.Path), filepath.Base(aside[0]))
-	}
 	if _, _, err := s.file.Read(); errors.Is(err, fs.ErrNotExist) && len(s.content) > 0 {
 		return errors.Join(cause, s.file.Write(0, s.content)) // there was no whole version but in memory
 	}

@@ -360,7 +360,16 @@ func TestDamagedFile(t *testing.T) {
 	if err := restarted.Look(t.Context()); err == nil || !strings.Contains(err.Error(), kept[0]) {
 		t.Errorf("the damaged file is not named after a restart: %v", err)
 	}
+	second := kept[0] + "0"
+	check.Must(t, os.WriteFile(second, nil, 0o600)) // another master set it aside
+	if err := s.Look(t.Context()); err == nil || !strings.Contains(err.Error(), kept[0]+", "+second) {
+		t.Errorf("two damaged files are not named: %v", err)
+	}
 	check.Must(t, os.Remove(kept[0]))
+	if err := s.Look(t.Context()); err == nil || strings.Contains(err.Error(), kept[0]+",") || !strings.Contains(err.Error(), second) {
+		t.Errorf("the second damaged file is not named: %v", err)
+	}
+	check.Must(t, os.Remove(second))
 	check.Must(t, s.Look(t.Context()))
 	check.Must(t, restarted.Look(t.Context()))
 	other := newTestStore(t, s.file.Path)
