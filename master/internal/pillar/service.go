@@ -247,15 +247,20 @@ func (s *Service) waitTurn(
 	work func(context.Context, Request) (*value.Map, error),
 ) (m *value.Map, err error) {
 	turn, ok := line.Try(q.queueQuestion())
+	var elsewhere error
 	if !ok {
 		q.Request, err = q.waitParked(ctx, func(left context.Context) (err error) {
 			turn, m, err = line.Wait(left, q.queueQuestion())
+			if turn == nil && goesOnElsewhere(err) { // with the request, which an error would end here
+				elsewhere = err
+				return nil
+			}
 			return err
 		})
 	}
 
 	if turn == nil {
-		return m, err
+		return m, cmp.Or(err, elsewhere)
 	}
 
 	defer func() { turn.End(m, err) }()
@@ -269,6 +274,11 @@ func (s *Service) waitTurn(
 
 	m, err = work(ctx, q.Request)
 	return m, err
+}
+
+// goesOnElsewhere reports whether a request whose turn in one queue ended so goes on in another queue.
+func goesOnElsewhere(err error) bool {
+	return errors.Is(err, errNotCached) || errors.Is(err, errMustWait)
 }
 
 func (q *Question) queueQuestion() queue.Question {

@@ -14,6 +14,7 @@ import (
 
 	"saltern/internal/command"
 	"saltern/master/internal/fileserver/regular"
+	"saltern/master/value"
 )
 
 const (
@@ -85,6 +86,9 @@ func (r *Runner) ask(ctx context.Context, e *Entry, m Minion, asked *Asked) ([]b
 func (r *Runner) runCommand(parent context.Context, e *Entry, m Minion) ([]byte, error) {
 	line := strings.ReplaceAll(e.command, "%s", m.ID)
 	exe, argv, err := r.commandOf(e, line)
+	if err == nil && e.Name == "cmd_json" {
+		err = r.checkProgram(parent, argv[0], exe.Dir)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -196,10 +200,22 @@ func (r *Runner) commandOf(e *Entry, line string) (command.Exec, []string, error
 
 	exe.MergeStderr = true
 	argv, ok := splitWords(line)
-	if !ok || len(argv) == 0 || !isProgram(argv[0], exe.Dir) {
+	if !ok || len(argv) == 0 {
 		return exe, nil, ErrInexact
 	}
 	return exe, argv, nil
+}
+
+// checkProgram returns ErrInexact if the kernel would not run a program. The file system of the program may
+// hang. It has hangs of its own: what it answers is no answer of the command.
+func (r *Runner) checkProgram(ctx context.Context, name, dir string) error {
+	_, err := r.bounded(ctx, &Entry{Name: "program of cmd_json"}, name, func(context.Context) (*value.Map, error) {
+		if !isProgram(name, dir) {
+			return nil, ErrInexact
+		}
+		return nil, nil
+	})
+	return err
 }
 
 // bounds returns a command that runs argv with what a command beneath a renderer inherits: no rights
