@@ -110,7 +110,7 @@ func (s savedMinions) Ask(
 func (s savedMinions) Batch(ctx context.Context, own batch.Own, by saved.User, state *batch.State) (string, error) {
 	own.JID = s.ids.New()
 	own.Account = behalf(by).Account
-	load := value.NewMap("fun", own.Fun, "arg", own.Arg, "ret", own.Return)
+	load := value.NewMap("fun", own.Fun, "arg", own.Arg, "ret", own.Return, "tgt", own.Target)
 	if err := s.launch.RoomForBatch(own.Account, load, len(state.Pending), state.Size); err != nil {
 		return "", err
 	}

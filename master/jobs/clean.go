@@ -32,8 +32,16 @@ func (c *Local) Clean(ctx context.Context, keep time.Duration) (int, error) {
 		}
 	}
 
+	goesOn := map[string]bool{} // folders: that of a batch may have no jid file
+	for jid := range unfinished {
+		goesOn[c.files.jobDir(jid)] = true
+	}
+
 	err := c.eachDir(ctx, func(dir string) error {
-		old, err := c.isExpired(dir, now, keep, unfinished)
+		if goesOn[dir] {
+			return nil
+		}
+		old, err := c.isExpired(dir, now, keep)
 		if err == nil && !old {
 			err = c.removeLaidOut(dir, now)
 		}
@@ -86,9 +94,9 @@ func (c *Local) cleanHome(oldest time.Time) (removed int) {
 	return removed
 }
 
-// isExpired reports whether Clean may remove a job directory. It returns false for an
-// unfinished job, and for one with records that are not yet files.
-func (c *Local) isExpired(dir string, now time.Time, keep time.Duration, unfinished map[string]bool) (bool, error) {
+// isExpired reports whether Clean may remove a job directory. It returns false for a job with
+// records that are not yet files.
+func (c *Local) isExpired(dir string, now time.Time, keep time.Duration) (bool, error) {
 	path := filepath.Join(dir, jidFile)
 	st, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -109,5 +117,5 @@ func (c *Local) isExpired(dir string, now time.Time, keep time.Duration, unfinis
 		return false, err
 	}
 
-	return !unfinished[string(jid)] && !c.overlay.hasJob(string(jid)), nil
+	return !c.overlay.hasJob(string(jid)), nil
 }

@@ -726,11 +726,12 @@ func TestClean(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	clock := now.Add(-25 * time.Hour)
 	var mu sync.Mutex
-	old, young, unfinished := FromTime(now.Add(-25*time.Hour)), FromTime(now), FromTime(now.Add(-26*time.Hour))
+	old, young := FromTime(now.Add(-25*time.Hour)), FromTime(now)
+	unfinished, begun := FromTime(now.Add(-26*time.Hour)), FromTime(now.Add(-27*time.Hour))
 	c := open(t, Config{
 		Files:      true,
 		Now:        func() time.Time { mu.Lock(); defer mu.Unlock(); return clock },
-		Unfinished: func() (map[string]bool, error) { return map[string]bool{unfinished: true}, nil },
+		Unfinished: func() (map[string]bool, error) { return map[string]bool{unfinished: true, begun: true}, nil },
 	})
 	check.Must(t, c.SaveLoad(await.Context(t), old, value.NewMap("jid", old), nil))
 	check.Must(t, c.SaveLoad(await.Context(t), unfinished, value.NewMap("jid", unfinished), nil))
@@ -748,6 +749,10 @@ func TestClean(t *testing.T) {
 	check.Must(t, os.MkdirAll(fresh, 0o755))
 	check.Must(t, os.Chtimes(unnamed, now.Add(-48*time.Hour), now.Add(-48*time.Hour)))
 	check.Must(t, os.Chtimes(fresh, now, now))
+	state := c.files.jobDir(begun) + "/.batch.p" // of a batch of the master's own, which has no jid file
+	check.Must(t, os.MkdirAll(filepath.Dir(state), 0o755))
+	check.Must(t, os.WriteFile(state, nil, 0o600))
+	check.Must(t, os.Chtimes(filepath.Dir(state), now.Add(-48*time.Hour), now.Add(-48*time.Hour)))
 	n, err := c.Clean(await.Context(t), 24*time.Hour)
 	if n != 2 || err != nil {
 		t.Errorf("removed %d, %v", n, err)
@@ -763,8 +768,10 @@ func TestClean(t *testing.T) {
 		}
 	}
 
-	if _, err := os.Stat(fresh); err != nil {
-		t.Error(err)
+	for _, kept := range []string{fresh, state} {
+		if _, err := os.Stat(kept); err != nil {
+			t.Error(err)
+		}
 	}
 
 	if _, err := os.Stat(filepath.Dir(c.files.jobDir(old))); filepath.Dir(c.files.jobDir(old)) != filepath.Dir(c.files.jobDir(young)) && err == nil {

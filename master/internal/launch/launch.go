@@ -352,11 +352,22 @@ func (l *Launcher) chargeJob(j *Job, known bool) error {
 	return err
 }
 
+// A slice of a batch carries, beside function, arguments and returners, about sliceFields bytes: its minion,
+// ids, user, account and [jobs.BatchField]. That field holds the batch's target up to sliceTarget bytes.
+const (
+	sliceFields = 2 << 10
+	sliceTarget = 2 << 10
+)
+
 // RoomForBatch returns a Refusal if the quota of an account has no room for the job of a batch, which n
 // minions get, size of them at first. It charges nothing: each slice of the batch is charged when it starts,
-// with what a slice has of load: the function, its arguments and the returners.
+// with what a slice has of load.
 func (l *Launcher) RoomForBatch(account string, load *value.Map, n, size int) error {
-	slice := event.Weight(value.NewMap("fun", load.Value("fun"), "arg", load.Value("arg"), "ret", load.Value("ret")))
+	slice := sliceFields
+	slice += event.Weight(value.NewMap("fun", load.Value("fun"), "arg", load.Value("arg"), "ret", load.Value("ret")))
+	if target := event.Weight(value.NewMap("tgt", load.Value("tgt"))); target <= sliceTarget {
+		slice += target
+	}
 	slices := 1 + max(n-size, 0)
 	err := l.quota.roomOrRefuse(account, jobFiles+slices*slice, l.cfg.Now())
 	if err != nil {
