@@ -141,7 +141,7 @@ func TestHomeAnswersAsFilesDo(t *testing.T) {
 }
 
 func compareWithFiles(t *testing.T, dice *rand.Rand) {
-	clock := time.Now()
+	clock := &fakeClock{now: time.Now()}
 	endtimes := dice.IntN(2) == 0
 	settings := func(i int) Config {
 		return Config{
@@ -149,7 +149,7 @@ func compareWithFiles(t *testing.T, dice *rand.Rand) {
 			Files:        i == 0,
 			Endtimes:     endtimes,
 			SegmentBytes: 900,
-			Now:          func() time.Time { return clock },
+			Now:          clock.Now,
 		}
 	}
 	cfgs := []Config{settings(0), settings(1), settings(2), settings(3)}
@@ -161,17 +161,17 @@ func compareWithFiles(t *testing.T, dice *rand.Rand) {
 	functions := []string{"test.ping", "saltutil.find_job", "runner.x", "state.apply"}
 	var jids []string
 	for i := range 12 {
-		jids = append(jids, FromTime(clock.Add(time.Duration(dice.IntN(1000))*time.Minute+time.Duration(i))))
+		jids = append(jids, FromTime(clock.Now().Add(time.Duration(dice.IntN(1000))*time.Minute+time.Duration(i))))
 	}
 	for step := range 100 {
-		clock = clock.Add(time.Second)
+		clock.pass(time.Second)
 		jid := jids[dice.IntN(len(jids))]
 		id := fmt.Sprintf("m%d", dice.IntN(6))
 		fun := functions[len(jid+id)%len(functions)]
 		load := value.NewMap("jid", jid, "fun", functions[int(jid[17])%len(functions)], "step", step)
 		what := dice.IntN(14)
 		if what == 12 {
-			clock = clock.Add(2 * time.Hour)
+			clock.pass(2 * time.Hour)
 		}
 		alternate := dice.IntN(2) == 0
 		for i, c := range caches {

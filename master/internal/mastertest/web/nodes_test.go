@@ -185,7 +185,7 @@ func TestAttack84NodesScripts(t *testing.T) {
 	}
 
 	if code, text := alice.Get("/audit"); code != 200 || scripts(text) ||
-		!strings.Contains(text, "node.drain") || !strings.Contains(text, "Without n3") {
+		!strings.Contains(text, "node.drain") || !strings.Contains(text, "Records are missing of n3") {
 		t.Errorf("audit: %d %s", code, text)
 	}
 
