@@ -298,10 +298,10 @@ func TestHomeWithoutIndex(t *testing.T) {
 }
 
 func TestHomeIsCleaned(t *testing.T) {
-	clock := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	cfg := Config{Dir: filepath.Join(t.TempDir(), "jobs"), Now: func() time.Time { return clock }}
+	clock := &fakeClock{now: time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)}
+	cfg := Config{Dir: filepath.Join(t.TempDir(), "jobs"), Now: clock.Now}
 	c := open(t, cfg)
-	old := FromTime(clock)
+	old := FromTime(clock.Now())
 	r := ret(old, "m1", 1)
 	r.Load = value.NewMap("jid", old, "fun", "f")
 	save(t, c, r)
@@ -311,7 +311,7 @@ func TestHomeIsCleaned(t *testing.T) {
 		t.Errorf("with keep_jobs_seconds 0: removed %d, %v", n, err)
 	}
 
-	clock = clock.Add(25 * time.Hour)
+	clock.pass(25 * time.Hour)
 	_, err := c.Clean(ctx, 24*time.Hour)
 	check.Must(t, err)
 	got, _ := c.Returns(ctx, old)
@@ -393,10 +393,10 @@ func TestLaidOutFilesGo(t *testing.T) {
 }
 
 func layOutAndClean(t *testing.T, endtimes bool, filesOfJob int) {
-	clock := time.Now()
-	c := open(t, Config{Endtimes: endtimes, Now: func() time.Time { return clock }})
+	clock := &fakeClock{now: time.Now()}
+	c := open(t, Config{Endtimes: endtimes, Now: clock.Now})
 	ctx := await.Context(t)
-	jids := []string{FromTime(clock), FromTime(clock.Add(time.Second))}
+	jids := []string{FromTime(clock.Now()), FromTime(clock.Now().Add(time.Second))}
 	for _, jid := range jids {
 		check.Must(t, c.SaveLoad(ctx, jid, value.NewMap("jid", jid, "fun", "f"), []string{"m1", "m2"}))
 		for _, id := range []string{"m1", "m2"} {
@@ -416,7 +416,7 @@ func layOutAndClean(t *testing.T, endtimes bool, filesOfJob int) {
 	check.Must(t, os.MkdirAll(own, 0o750))
 	check.Must(t, os.WriteFile(own+"/return.p", []byte(packed(t, "of another program")), 0o600))
 
-	clock = clock.Add(2 * time.Hour)
+	clock.pass(2 * time.Hour)
 	flushed(t, c)
 	_, err := c.Clean(ctx, 24*time.Hour)
 	check.Must(t, err)
@@ -429,7 +429,7 @@ func layOutAndClean(t *testing.T, endtimes bool, filesOfJob int) {
 			t.Errorf("%s: %v %v", jid, load, got.Keys())
 		}
 	}
-	if _, err := c.LayOutAll(ctx, FromTime(clock)); err == nil {
+	if _, err := c.LayOutAll(ctx, FromTime(clock.Now())); err == nil {
 		t.Error("files of an unknown job")
 	}
 }
@@ -561,12 +561,12 @@ func TestKeptSegmentWithADamagedRecord(t *testing.T) {
 
 // A clock that was ahead, and came back, hides no return that was taken since.
 func TestClockThatWasAhead(t *testing.T) {
-	clock := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	c := open(t, Config{Now: func() time.Time { return clock }})
-	clock = clock.Add(100 * 24 * time.Hour)
+	clock := &fakeClock{now: time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)}
+	c := open(t, Config{Now: clock.Now})
+	clock.pass(100 * 24 * time.Hour)
 	_, err := c.Clean(await.Context(t), 24*time.Hour)
 	check.Must(t, err)
-	clock = clock.Add(-100 * 24 * time.Hour)
+	clock.pass(-100 * 24 * time.Hour)
 	r := ret(jid1, "m1", 1)
 	r.Load = value.NewMap("jid", jid1, "fun", "f")
 	save(t, c, r)

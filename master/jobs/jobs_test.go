@@ -262,11 +262,11 @@ func TestManyAtOnce(t *testing.T) {
 func TestReturnsNoteTheEnd(t *testing.T) {
 	for _, noted := range []bool{true, false} {
 		t.Run(fmt.Sprint(noted), func(t *testing.T) {
-			now := time.Date(2026, 11, 21, 8, 5, 9, 316776000, time.UTC)
-			c := open(t, Config{Endtimes: noted, Now: func() time.Time { return now }})
+			clock := &fakeClock{now: time.Date(2026, 11, 21, 8, 5, 9, 316776000, time.UTC)}
+			c := open(t, Config{Endtimes: noted, Now: clock.Now})
 			check.Must(t, c.SaveLoad(await.Context(t), jid1, value.NewMap("jid", jid1), []string{"a", "b"}))
 			for i, id := range []string{"a", "b", "c"} {
-				now = now.Add(time.Second)
+				clock.pass(time.Second)
 				_, err := c.SaveReturn(await.Context(t), ret(jid1, id, 1))
 				check.Must(t, err)
 				want := ""
