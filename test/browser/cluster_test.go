@@ -278,7 +278,7 @@ func TestThreeNodes(t *testing.T) {
 
 	t.Log("5: run a state on a node group")
 	b.run("front", "nodegroup", "state.apply", "hello")
-	b.has("1 ok")
+	b.has("web1 changed")
 	if get[bool](b, `document.querySelector("#live").innerText.includes("db1")`) {
 		t.Error("db1 is not of the group")
 	}

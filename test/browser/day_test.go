@@ -137,11 +137,11 @@ func (d *day3) operate(o *tab) {
 
 	d.t.Log("day 3: run it, and see its outcome")
 	o.run("web1", "", "state.apply", "hello")
-	o.has("1 ok")
+	o.has("web1 changed")
 	d.job = get[string](o, `location.pathname.replace("/console", "") + location.search`)
 	d.look(o, d.job, "#live, .facts")
 	d.reach(lossOnOutcome)
-	o.until("/jobs", "table", "1 ok")
+	o.until("/jobs", "table", "1 changed")
 	d.look(o, "/jobs", "table")
 
 	d.t.Log("day 4: stop a job")
@@ -201,7 +201,7 @@ func (d *day3) runSaved(s *tab) {
 	d.t.Log("day 8: run a saved job, and see its outcome without the right to see jobs")
 	s.until("/saved", "table", "greet")
 	s.do("run it", click(`a[aria-label="Run greet"]`), there("main form button.main"), click("main form button.main"), there(".facts"))
-	s.has("1 ok")
+	s.has("web1 changed")
 	s.has("web1")
 	d.look(s, get[string](s, `location.pathname.replace("/console", "") + location.search`), ".facts")
 	s.clean("whom a saved job names")
