@@ -230,7 +230,7 @@ func (d *day3) inspect(a *tab) {
 
 	d.t.Log("day 12: who did what")
 	a.until("/audit?user=otto", "table", "state.apply")
-	a.has("Without n3")
+	a.has("Records are missing of n3")
 	a.until("/audit?kind=saved.*", "table", "saved.set")
 	a.has("sam")
 	d.look(a, "/audit", "table")
