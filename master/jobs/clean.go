@@ -24,17 +24,15 @@ func (c *Local) Clean(ctx context.Context, keep time.Duration) (int, error) {
 	now := c.cfg.Now()
 	removed := 0
 	var errs []error
-	var unfinished map[string]bool
+	goesOn := map[string]bool{} // folders: that of a batch may have no jid file
 	if c.cfg.Unfinished != nil {
-		var err error
-		if unfinished, err = c.cfg.Unfinished(); err != nil {
+		unfinished, err := c.cfg.Unfinished()
+		if err != nil {
 			errs = append(errs, fmt.Errorf("read which batches go on: %w", err))
 		}
-	}
-
-	goesOn := map[string]bool{} // folders: that of a batch may have no jid file
-	for jid := range unfinished {
-		goesOn[c.files.jobDir(jid)] = true
+		for jid := range unfinished {
+			goesOn[c.files.jobDir(jid)] = true
+		}
 	}
 
 	err := c.eachDir(ctx, func(dir string) error {

@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 )
 
@@ -278,44 +279,48 @@ func (h *home) eachOf(jid string, visit func(*homeSegment) bool) {
 	}
 }
 
-// eachLoadUp works like eachLoad, but the lowest job id comes first.
-func (h *home) eachLoadUp(visit func(jid string) bool) {
-	lists := h.loadLists()
-	for len(lists) > 0 {
-		best := 0
-		for i := range lists {
-			if lists[i][0] < lists[best][0] {
-				best = i
-			}
-		}
-		if !visit(lists[best][0]) {
-			return
-		}
-		if lists[best] = lists[best][1:]; len(lists[best]) == 0 {
-			lists = slices.Delete(lists, best, best+1)
-		}
-	}
-}
+// eachLoad calls visit once for each job that has a load, the highest job id first, until visit returns false. It does
+// not hold the lock meanwhile. It reports whether visit has never returned false.
+func (h *home) eachLoad(visit func(jid string) bool) bool { return h.mergeLoads(true, visit) }
 
-// eachLoad calls visit for the jobs that have a load, the highest job id first, until visit returns false. It
-// does not hold the lock meanwhile. A job may come several times, without another one between.
-func (h *home) eachLoad(visit func(jid string) bool) {
+// eachLoadUp works like eachLoad, but the lowest job id comes first.
+func (h *home) eachLoadUp(visit func(jid string) bool) bool { return h.mergeLoads(false, visit) }
+
+func (h *home) mergeLoads(down bool, visit func(jid string) bool) bool {
+	next := func(list []string) int {
+		if down {
+			return len(list) - 1
+		}
+		return 0
+	}
+
+	before := ""
 	lists := h.loadLists()
 	for len(lists) > 0 {
 		best := 0
-		last := func(i int) string { return lists[i][len(lists[i])-1] }
-		for i := range lists {
-			if last(i) > last(best) {
+		for i, list := range lists {
+			order := strings.Compare(list[next(list)], lists[best][next(lists[best])])
+			if down && order > 0 || !down && order < 0 {
 				best = i
 			}
 		}
-		if !visit(last(best)) {
-			return
+
+		list := lists[best]
+		at := next(list)
+		jid := list[at]
+		lists[best] = list[:at]
+		if !down {
+			lists[best] = list[1:]
 		}
-		if lists[best] = lists[best][:len(lists[best])-1]; len(lists[best]) == 0 {
+		if len(lists[best]) == 0 {
 			lists = slices.Delete(lists, best, best+1)
 		}
+		if jid != before && !visit(jid) {
+			return false
+		}
+		before = jid
 	}
+	return true
 }
 
 // loadLists returns the sorted ids of the jobs of each segment. Nobody changes the lists.

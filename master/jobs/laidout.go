@@ -56,7 +56,7 @@ func (c *Local) LayOutAll(ctx context.Context, jid string) (folder string, err e
 		return "", fmt.Errorf("write the files of jobs: %w", err)
 	}
 	if jid == AllJobs {
-		return c.cfg.Dir, c.layOutEach(ctx, guard)
+		return c.cfg.Dir, c.layOutAllJobs(ctx, guard)
 	}
 
 	if err := errors.Join(c.layOut(ctx, jid, allRecords, guard)); err != nil {
@@ -72,54 +72,41 @@ func (c *Local) LayOutAll(ctx context.Context, jid string) (folder string, err e
 // LayOutLoads writes the loads of all jobs that are in segments. It goes on after a record that cannot be read, and
 // returns the error of the first one.
 func (c *Local) LayOutLoads(ctx context.Context) error {
-	return c.layOutJobs(ctx, withoutReturns, func(jid string) bool {
-		return !exists(c.files.jobDir(jid) + "/" + loadFile)
+	return c.layOutEach(ctx, withoutReturns, nil, func(layOut func(jid string) bool) (unread error) {
+		c.home.eachLoad(func(jid string) bool {
+			return ctx.Err() == nil && (exists(c.files.jobDir(jid)+"/"+loadFile) || layOut(jid))
+		})
+		return nil
 	})
 }
 
-// layOutJobs writes the files of a part of each job that is wanted.
-func (c *Local) layOutJobs(ctx context.Context, p part, wanted func(jid string) bool) error {
-	var firstUnread, failed error
-	before := ""
-	c.home.eachLoad(func(jid string) bool {
-		if jid != before && wanted(jid) {
-			before = jid
-			var unread error
-			unread, failed = c.layOut(ctx, jid, p, nil)
-			firstUnread = cmp.Or(firstUnread, unread)
+// layOutAllJobs writes the files of each job: first of those with a load, the oldest first, since a full disk costs the
+// oldest segments. The load of others may be a file since before this master had segments, or lost.
+func (c *Local) layOutAllJobs(ctx context.Context, guard *room.Watch) error {
+	return c.layOutEach(ctx, allRecords, guard, func(layOut func(jid string) bool) (unread error) {
+		if !c.home.eachLoadUp(layOut) {
+			return nil
 		}
-		failed = cmp.Or(failed, ctx.Err())
-		return failed == nil
+		return c.home.eachWithoutLoad(ctx, layOut)
 	})
-	return errors.Join(firstUnread, failed)
 }
 
-// layOutEach writes the files of each job: first of those with a load, the oldest first, since a full disk costs the
-// oldest segments. The load of others may be a file since before this master had segments, or lost. It goes on after a
-// record that cannot be read, and returns the error of the first one.
-func (c *Local) layOutEach(ctx context.Context, guard *room.Watch) error {
+// layOutEach writes the files of a part of each job for which each calls layOut, which returns false when files cannot be
+// written any more. It goes on after a record that cannot be read, and returns the error of the first one.
+func (c *Local) layOutEach(
+	ctx context.Context,
+	p part,
+	guard *room.Watch,
+	each func(layOut func(jid string) bool) (unread error),
+) error {
 	var firstUnread, failed error
-	layOut := func(jid string) bool {
+	unread := each(func(jid string) bool {
 		var unread error
-		unread, failed = c.layOut(ctx, jid, allRecords, guard)
+		unread, failed = c.layOut(ctx, jid, p, guard)
 		firstUnread = cmp.Or(firstUnread, unread)
-		failed = cmp.Or(failed, ctx.Err())
-		return failed == nil
-	}
-
-	before := ""
-	c.home.eachLoadUp(func(jid string) bool {
-		if jid == before {
-			return true
-		}
-		before = jid
-		return layOut(jid)
+		return failed == nil && ctx.Err() == nil
 	})
-	if failed == nil {
-		unread := c.home.eachWithoutLoad(ctx, layOut)
-		firstUnread = cmp.Or(firstUnread, unread)
-	}
-	return errors.Join(firstUnread, cmp.Or(failed, ctx.Err()))
+	return errors.Join(cmp.Or(firstUnread, unread), cmp.Or(failed, ctx.Err()))
 }
 
 // mostFiles is how many files and folders a record becomes at most: the two folders of a job and its jid, the folder of a
