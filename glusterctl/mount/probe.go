@@ -16,6 +16,7 @@ import (
 
 	"saltern/glusterctl/layout"
 	"saltern/internal/command"
+	"saltern/internal/room"
 )
 
 // Check returns the health of the mount at path, which it examines in this process. It may hang as
@@ -40,7 +41,7 @@ func Check(path, writeDir string) Health {
 	if writeDir != "" {
 		switch err := writeProbe(filepath.Join(path, writeDir)); {
 		case errors.Is(err, os.ErrNotExist):
-		case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		case room.IsFull(err):
 			h.Text = "write: " + err.Error() // the mount is not hung; the numbers show whether it is full
 		case err != nil:
 			f := failed("write", err)

@@ -26,6 +26,9 @@ const smallPart = 20
 // ErrFull is wrapped by each error about missing room in a file system.
 var ErrFull = errors.New("not enough room")
 
+// IsFull reports whether a write failed because its file system, or a quota of it, has no more room.
+func IsFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
+
 // fullError is the error of a file system without room. Its text is for an administrator.
 type fullError struct{ text string }
 

@@ -7,7 +7,6 @@ import (
 	"hash/maphash"
 	"io/fs"
 	"os"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -333,6 +332,3 @@ func (s *Store) writeAgain() error {
 	}
 	return nil
 }
-
-// isFull reports whether an error means that the disk is full.
-func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }

@@ -96,7 +96,7 @@ func (s *Store) withRoom(bytes int, write func() error) error {
 	s.yieldRoom(int64(bytes))
 	for {
 		err := write()
-		if !isFull(err) || !s.removeOldest(diskFull) {
+		if !room.IsFull(err) || !s.removeOldest(diskFull) {
 			return err
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"saltern/internal/durable"
+	"saltern/internal/room"
 
 	"golang.org/x/sys/unix"
 )
@@ -252,7 +253,7 @@ func (j *journal) commit() {
 		}
 
 		seg, b.err = j.writeBatch(seg, b)
-		if isFull(b.err) {
+		if room.IsFull(b.err) {
 			seg, b.err = j.writeOnFullDisk(seg, b, b.err)
 		}
 		j.mu.Lock()

@@ -5,8 +5,9 @@ import (
 	"io/fs"
 	"os"
 	"strings"
-	"syscall"
 	"time"
+
+	"saltern/internal/room"
 )
 
 // When the disk is full, the oldest jobs and returns in segments make room for new ones: a minion whose return is
@@ -21,8 +22,6 @@ const (
 	tightFor = 10 * time.Minute
 )
 
-func isFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
-
 // writeOnFullDisk writes a batch again that the disk had no room for, after the oldest segment has made room. If that is
 // not enough it removes the next one, until it has freed what the batch and a new segment may need. It returns what
 // [journal.writeBatch] returns; err is the error of the first attempt.
@@ -35,14 +34,14 @@ func (j *journal) writeOnFullDisk(seg *segment, b *batch, err error) (*segment, 
 
 	needed := int64(len(b.buf)) + j.segBytes
 	inVain := false
-	for isFull(err) && needed > 0 {
+	for room.IsFull(err) && needed > 0 {
 		freed, removed := j.removeOldest()
 		if !removed {
 			break
 		}
 		needed -= freed
 		seg, err = j.writeBatch(seg, b)
-		inVain = isFull(err)
+		inVain = room.IsFull(err)
 	}
 
 	if inVain {
