@@ -724,22 +724,19 @@ func TestBounds(t *testing.T) {
 
 func TestClean(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
-	clock := now.Add(-25 * time.Hour)
-	var mu sync.Mutex
+	clock := &fakeClock{now: now.Add(-25 * time.Hour)}
 	old, young := FromTime(now.Add(-25*time.Hour)), FromTime(now)
 	unfinished, begun := FromTime(now.Add(-26*time.Hour)), FromTime(now.Add(-27*time.Hour))
 	c := open(t, Config{
 		Files:      true,
-		Now:        func() time.Time { mu.Lock(); defer mu.Unlock(); return clock },
+		Now:        clock.Now,
 		Unfinished: func() (map[string]bool, error) { return map[string]bool{unfinished: true, begun: true}, nil },
 	})
 	check.Must(t, c.SaveLoad(await.Context(t), old, value.NewMap("jid", old), nil))
 	check.Must(t, c.SaveLoad(await.Context(t), unfinished, value.NewMap("jid", unfinished), nil))
 	save(t, c, ret(old, "m1", 1))
 	flushed(t, c)
-	mu.Lock()
-	clock = now
-	mu.Unlock()
+	clock.pass(25 * time.Hour)
 
 	check.Must(t, c.SaveLoad(await.Context(t), young, value.NewMap("jid", young), nil))
 	flushed(t, c)

@@ -192,17 +192,13 @@ func TestNothingElseMakesRoomOnAFullDisk(t *testing.T) {
 func quietMaster(t *testing.T, archive Archive) (c *Local, fill func(fullFor int)) {
 	t.Helper()
 	var mu sync.Mutex
-	clock := time.Now()
+	clock := &fakeClock{now: time.Now()}
 	left := 0
 	cfg := Config{
 		Dir:          t.TempDir() + "/jobs",
 		SegmentBytes: 2000,
 		Archive:      archive,
-		Now: func() time.Time {
-			mu.Lock()
-			defer mu.Unlock()
-			return clock
-		},
+		Now:          clock.Now,
 		fault: func(op string) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -228,7 +224,7 @@ func quietMaster(t *testing.T, archive Archive) (c *Local, fill func(fullFor int
 	return c, func(fullFor int) {
 		mu.Lock()
 		defer mu.Unlock()
-		clock = clock.Add(2 * youngest)
+		clock.pass(2 * youngest)
 		left = fullFor
 	}
 }
@@ -279,15 +275,11 @@ func TestDamagedSegmentMakesNoRoom(t *testing.T) {
 func TestRoomThatSomethingElseTakes(t *testing.T) {
 	full := false
 	var mu sync.Mutex
-	clock := time.Now()
+	clock := &fakeClock{now: time.Now()}
 	c := open(t, Config{
 		SegmentBytes: 2000,
 		Archive:      newFakeArchive(),
-		Now: func() time.Time {
-			mu.Lock()
-			defer mu.Unlock()
-			return clock
-		},
+		Now:          clock.Now,
 		fault: func(op string) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -305,7 +297,7 @@ func TestRoomThatSomethingElseTakes(t *testing.T) {
 
 	mu.Lock()
 	full = true
-	clock = clock.Add(2 * youngest)
+	clock.pass(2 * youngest)
 	mu.Unlock()
 	for range 20 {
 		if _, err := c.SaveReturn(await.Context(t), ret(jid1, "m", 1)); err == nil {
