@@ -211,7 +211,7 @@ func (b *Batches) askStatus(ctx context.Context, key shownKey, s *shownBatch) {
 }
 
 // unknownBatch returns the error for a batch of which no master knows, or nil if all masters have
-// answered. doubt is what the silence of a master that was asked means.
+// answered. doubt says what the silence of a master that was asked may mean.
 func (b *Batches) unknownBatch(jid, owner string, o outcome, doubt string) error {
 	switch {
 	case len(o.silent) == 0:

@@ -100,7 +100,7 @@ func (q *inquiry) work(ctx context.Context, l *lane) {
 }
 
 // follow calls handle with the data of the events of other masters with this tag, until ctx ends.
-func (q *inquiry) follow(ctx context.Context, tag string, handle func(ctx context.Context, data *value.Map)) {
+func (q *inquiry) follow(ctx context.Context, tag string, handle func(data *value.Map)) {
 	sub := q.Bus.Subscribe(tag, inquiryDepth, func(other string) bool { return other == tag })
 	defer sub.Close()
 
@@ -109,13 +109,13 @@ func (q *inquiry) follow(ctx context.Context, tag string, handle func(ctx contex
 			q.Log.Error("what another master has asked for is lost: too many at once", "tag", tag, "lost", e.Lost)
 		}
 		if event.MayOrder(e, q.order) {
-			handle(ctx, e.Data)
+			handle(e.Data)
 		}
 	})
 }
 
 // pass passes an answer to the call that waits for it.
-func (q *inquiry) pass(_ context.Context, answer *value.Map) {
+func (q *inquiry) pass(answer *value.Map) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 
@@ -126,7 +126,7 @@ func (q *inquiry) pass(_ context.Context, answer *value.Map) {
 }
 
 // enqueue gives the question of another master to a worker, unless it is for a third one.
-func (q *inquiry) enqueue(_ context.Context, question *value.Map) {
+func (q *inquiry) enqueue(question *value.Map) {
 	if to := question.Str("to"); to != "" && to != q.ID {
 		return
 	}
@@ -157,7 +157,7 @@ func (q *inquiry) reply(ctx context.Context, a arrivedQuestion) {
 	q.Fire(q.answers, reply)
 }
 
-// outcome is what the other masters have answered.
+// outcome holds the answers of the other masters.
 type outcome struct {
 	found   *value.Map // the answer of the master that has it; nil: nobody says so
 	without []string   // masters that do not have it, if nobody has
