@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"slices"
@@ -203,22 +204,25 @@ func auditRowOf(r audit.Record) auditRow {
 	return row
 }
 
+// proofWords say how the actor of a record is known.
+var proofWords = map[audit.Proof]string{
+	audit.Login:    "by the log-in at the node",
+	audit.Sudo:     "by sudo",
+	audit.Process:  "by the account of the process",
+	audit.Key:      "with a key file of the master",
+	audit.Token:    "with a token",
+	audit.Password: "with a password",
+	audit.Autosign: "a rule",
+	audit.Setting:  "a setting of the node",
+	audit.Secret:   "with the secret of the cluster",
+	audit.Peer:     "another node",
+	audit.Minion:   "with the key of the minion",
+	audit.Unproven: "not proven",
+}
+
 // proofWord returns how the actor of a record is known.
 func proofWord(r audit.Record) string {
-	word := map[audit.Proof]string{
-		audit.Login:    "by the log-in at the node",
-		audit.Sudo:     "by sudo",
-		audit.Process:  "by the account of the process",
-		audit.Key:      "with a key file of the master",
-		audit.Token:    "with a token",
-		audit.Password: "with a password",
-		audit.Autosign: "a rule",
-		audit.Setting:  "a setting of the node",
-		audit.Secret:   "with the secret of the cluster",
-		audit.Peer:     "another node",
-		audit.Minion:   "with the key of the minion",
-		audit.Unproven: "not proven",
-	}[r.Proof]
+	word := proofWords[r.Proof]
 	if word == "" {
 		word = string(r.Proof)
 	}
@@ -231,32 +235,32 @@ func proofWord(r audit.Record) string {
 	return word
 }
 
+// actWords are the actions of records in words.
+var actWords = map[string]string{
+	"job.publish":    "run a job",
+	"runner.call":    "call a runner",
+	"wheel.call":     "call wheel",
+	"key.accept":     "accept a key",
+	"key.reject":     "reject a key",
+	"key.delete":     "delete a key",
+	"key.autosign":   "key decided by a rule",
+	"key.revoke":     "key given up",
+	"login":          "log in",
+	"token.delete":   "log out",
+	"token.revoke":   "end log-ins",
+	"node.drain":     "drain a node",
+	"node.undrain":   "undrain a node",
+	"saved.run":      "run a saved job",
+	"saved.set":      "change a saved object",
+	"saved.delete":   "delete a saved object",
+	"config.apply":   "apply options",
+	"config.set":     "set options",
+	"git.fetch":      "fetch from git",
+	"system.upgrade": "upgrade the node",
+	"system.reboot":  "reboot the node",
+}
+
 // actWord returns an action of a record in words, or the action itself.
 func actWord(action string) string {
-	if word := map[string]string{
-		"job.publish":    "run a job",
-		"runner.call":    "call a runner",
-		"wheel.call":     "call wheel",
-		"key.accept":     "accept a key",
-		"key.reject":     "reject a key",
-		"key.delete":     "delete a key",
-		"key.autosign":   "key decided by a rule",
-		"key.revoke":     "key given up",
-		"login":          "log in",
-		"token.delete":   "log out",
-		"token.revoke":   "end log-ins",
-		"node.drain":     "drain a node",
-		"node.undrain":   "undrain a node",
-		"saved.run":      "run a saved job",
-		"saved.set":      "change a saved object",
-		"saved.delete":   "delete a saved object",
-		"config.apply":   "apply options",
-		"config.set":     "set options",
-		"git.fetch":      "fetch from git",
-		"system.upgrade": "upgrade the node",
-		"system.reboot":  "reboot the node",
-	}[action]; word != "" {
-		return word
-	}
-	return action
+	return cmp.Or(actWords[action], action)
 }
