@@ -137,6 +137,12 @@ func (b *tab) logIn(user string) {
 		}
 	}
 	b.do("log in", chromedp.WaitReady(chromedp.CSS("#pages")))
+	b.openMenu()
+}
+
+// openMenu shows the pages and the log-out, which a small screen folds.
+func (b *tab) openMenu() {
+	b.t.Helper()
 	if get[bool](b, `getComputedStyle(document.querySelector("#menu")).display != "none"`) {
 		b.do("open the menu", click("#menu"), there("#pages"))
 	}
@@ -378,9 +384,7 @@ func pid(t *testing.T, n *lab.Appliance) int {
 // revoked logs out, and holds that the session is good at no node any more.
 func (b *tab) revoked(nodes ...*lab.Appliance) {
 	b.t.Helper()
-	if get[bool](b, `getComputedStyle(document.querySelector("#menu")).display != "none"`) {
-		b.do("open the menu", click("#menu"), there("#pages"))
-	}
+	b.openMenu()
 	cookies, err := chromedp.Call(b.ctx, network.GetCookies, network.GetCookiesParams{})
 	if err != nil || len(cookies.Cookies) == 0 {
 		b.t.Fatalf("no cookie: %v", err)
