@@ -171,7 +171,7 @@ func (o origin) jobRecord(caller eauth.Caller, load *value.Map, funs []string) a
 }
 
 // published returns r, the record of a job or batch, with the result: started for so many minions, refused or
-// failed. Its time is that of the act.
+// failed. It has the time of the act.
 func published(r audit.Record, jid string, minions int, err error) audit.Record {
 	at := r.Time
 	r = r.Ended(err)

@@ -383,7 +383,7 @@ func namesOf(entries []any) string {
 	return strings.Join(names, ", ")
 }
 
-// otherPillars runs entries of the ext_pillar chain in Python. output is what the command of the only
+// otherPillars runs entries of the ext_pillar chain in Python. output holds what the command of the only
 // entry has said; nil: Python runs what the entries name.
 func (c *compilation) otherPillars(pillar *value.Map, entries []any, output []byte) *value.Map {
 	s, err := c.openSession(nil)

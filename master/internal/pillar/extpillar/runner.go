@@ -150,7 +150,7 @@ type Minion struct {
 
 // Run returns what an entry adds to the pillar of a minion. It may return nil: nothing. The value must
 // not be changed. asked holds what commands have said for this pillar; it may be nil. After
-// ErrInexact, output is what the command of the entry has said, or nil if no command has run.
+// ErrInexact, output holds what the command of the entry has said, or nil if no command has run.
 func (r *Runner) Run(ctx context.Context, e *Entry, m Minion, asked *Asked) (v *value.Map, output []byte, err error) {
 	if err := r.checkModule(ctx, e); err != nil {
 		return nil, nil, err

@@ -15,7 +15,8 @@ func splitWords(line string) (words []string, ok bool) {
 		case quote != 0 && c == quote:
 			quote = 0
 		case c == '\\' && quote != '\'':
-			if i++; i == len(line) {
+			i++
+			if i == len(line) {
 				return nil, false
 			}
 			if quote == '"' && line[i] != '"' && line[i] != '\\' {

@@ -21,7 +21,7 @@ type fault struct {
 	Of                []faultOf
 }
 
-// faultOf is what a problem is about, and its cause. Each may be "".
+// faultOf names the subject of a problem, and its cause. Each may be "".
 type faultOf struct{ Subject, Cause string }
 
 // Named reports whether the title names all that the problem is about.

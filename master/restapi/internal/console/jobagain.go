@@ -17,7 +17,7 @@ const fieldBytes = 2048
 // form cannot hold it.
 func (c *Console) runAgainURL(m *value.Map) string {
 	if batch := m.Map("Batch"); batch != nil && batch.Value("tgt") == nil {
-		return "" // the target of the job is that of the last part of the batch
+		return "" // the job has the target of the last part of the batch
 	}
 	target := m.Value("Target")
 	if ids, ok := target.([]any); ok && !plainIDs(ids) {

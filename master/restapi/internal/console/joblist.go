@@ -162,7 +162,9 @@ func (c *Console) outcomeOfJob(m *value.Map) *jobOutcome {
 	if _, ok := m.Int("ok"); !ok {
 		return nil
 	}
-	changed, wouldChange, notStarted := count(m, "changed"), count(m, "would_change"), count(m, "error")
+	changed := count(m, "changed")
+	wouldChange := count(m, "would_change")
+	notStarted := count(m, "error")
 	return &jobOutcome{
 		OK:          max(0, count(m, "ok")-changed-wouldChange),
 		Changed:     changed,
