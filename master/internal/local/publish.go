@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"saltern/internal/audit"
+	"saltern/internal/printable"
 	"saltern/master/event"
 	"saltern/master/internal/eauth"
 	"saltern/master/internal/launch"
@@ -186,6 +187,9 @@ func (s *Service) refused(
 	s.cfg.Quiet.Warn("caller may not publish this", "user", caller.Name, "kind", caller.Kind, "fun",
 		load.Value("fun"), "error", err)
 	record.Result = audit.Refused
+	if spoken {
+		record.Detail = printable.Brief(refusal.Text, maxShown)
+	}
 	s.cfg.Audit.Note(record)
 
 	if spoken {

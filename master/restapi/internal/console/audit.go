@@ -43,13 +43,14 @@ func chosenOf(list []option, chosen, fallback string) string {
 
 // auditRow is one record as a row of the table.
 type auditRow struct {
-	Node, Object, Result, JID string
-	Date, Clock               string // in UTC; both are "" if the record has no time
-	User, Proof               string // who acted, and how that is known
-	From, Via                 string // Via is "" unless another program forwarded the act
-	Act, Action               string // in words, and as the record has it
-	Bad                       bool   // the action was refused or failed
-	Outcome                   *jobOutcome
+	Node, Object, JID string
+	Result, Why       string // Why is "" if there is nothing to add
+	Date, Clock       string // in UTC; both are "" if the record has no time
+	User, Proof       string // who acted, and how that is known
+	From, Via         string // Via is "" unless another program forwarded the act
+	Act, Action       string // in words, and as the record has it
+	Bad               bool   // the action was refused or failed
+	Outcome           *jobOutcome
 }
 
 type auditPage struct {
@@ -192,16 +193,28 @@ func auditRowOf(r audit.Record) auditRow {
 		row.From = "this node"
 	}
 	if r.Via != "" {
-		row.Via = "through the " + briefName(programWord(r.Via))
+		row.Via = "by the " + briefName(programWord(r.Via))
 	}
 	if jobs.Valid(r.JID) && r.Action == "job.publish" {
 		row.JID = r.JID
 	}
-	if r.Detail != "" {
-		row.Result += ": " + briefName(r.Detail)
-	}
+	row.Why = briefName(cmp.Or(r.Detail, refusalWord(r)))
 
 	return row
+}
+
+// refusalWord returns why an act was refused whose record does not say it, or "". Records say nothing of a wrong
+// name or password, and of a right that is missing.
+func refusalWord(r audit.Record) string {
+	switch {
+	case r.Result != audit.Refused:
+		return ""
+	case r.Action == "login":
+		return "wrong name or password, or no rights"
+	case slices.Contains([]string{"job.publish", "runner.call", "wheel.call"}, r.Action):
+		return "not permitted"
+	}
+	return ""
 }
 
 // proofWords say how the actor of a record is known.
@@ -217,7 +230,7 @@ var proofWords = map[audit.Proof]string{
 	audit.Secret:   "with the secret of the cluster",
 	audit.Peer:     "another node",
 	audit.Minion:   "with the key of the minion",
-	audit.Unproven: "not proven",
+	audit.Unproven: "the name as given, not proven",
 }
 
 // proofWord returns how the actor of a record is known.

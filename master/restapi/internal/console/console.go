@@ -393,7 +393,7 @@ type page struct {
 	Title, Section      string
 	Version             string
 	Cluster             string // name of the cluster; "" without one
-	Now                 string // time of the answer, by which the script tells ages
+	Now, AsOf           string // time of the answer, by which the script tells ages, and as the page names it
 	User, Role          string // "" when nobody is logged in
 	Token               string // token that the page's forms must contain
 	May                 rights
@@ -447,6 +447,7 @@ func (c *Console) render(v *visit, template string, code int, p page) (Answer, e
 	p.Script = c.script
 	p.Version = c.cfg.Version
 	p.Now = c.cfg.Now().UTC().Format(time.RFC3339)
+	p.AsOf = clockWord(c.cfg.Now())
 	p.Section = v.section
 	if v.login.Token != "" {
 		p.User = briefName(v.login.User)

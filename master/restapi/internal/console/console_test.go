@@ -384,7 +384,7 @@ func TestSizes(t *testing.T) {
 	for path, limit := range map[string]int{
 		"/":                             200_000,
 		"/keys":                         200_000,
-		"/minions":                      200_000,
+		"/minions":                      210_000,
 		"/minion?id=" + ids[0]:          200_000,
 		"/jobs":                         200_000,
 		"/run?look=1&tgt=*":             200_000,

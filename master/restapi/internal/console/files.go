@@ -52,6 +52,7 @@ type filesOverview struct {
 	Listed    bool // the user may see the list of files
 	Remotes   []remote
 	MoreGit   int
+	Node      string // name of the node whose master serves the remotes; "" if it is not known
 	MayGit    bool
 	MayPillar bool
 	MayDiff   bool
@@ -87,6 +88,9 @@ func showFiles(c *Console, ctx context.Context, v *visit) (Answer, error) {
 
 		m, _ := got.(*value.Map)
 		d.Remotes, d.MoreGit = remotesOf(m, c.cfg.Now())
+		if s := v.Master.Status(); s != nil {
+			d.Node = briefName(s.ID)
+		}
 	}
 
 	return c.render(v, "files", http.StatusOK, page{Title: "Files", Data: d})

@@ -34,7 +34,8 @@ type jobsPage struct {
 	All              bool   // include runs of runners on the master
 	Polls            bool   // include jobs by which tools ask for others
 	Rows             []jobRow
-	Newest           int    // number of the newest jobs that were searched
+	Newest           int    // number of the newest jobs that were searched at most
+	Cut              bool   // there may be older jobs than those that were searched
 	OfHistory        bool   // the rows come from the history
 	Older            string // URL of what comes after the rows; "" for none
 	Back             string // URL of the newest jobs
@@ -87,6 +88,7 @@ func (d *jobsPage) fillNewest(c *Console, ctx context.Context, v *visit) error {
 		return err
 	}
 
+	d.Cut = len(all) >= d.Newest
 	var hit []job
 	for _, j := range all {
 		hidden := !d.Polls && isPoll(j.Function)

@@ -209,6 +209,8 @@ type chosenKeys struct {
 	All    bool   // all keys that the filter selects were chosen, not single ones
 	Keys   []keyRow
 	More   int // number of chosen keys that are too many for one confirmation
+	// Cluster means that there are several masters.
+	Cluster bool
 }
 
 // keyChoice reads action, state and ids from a form. An action in the field all is for all keys of
@@ -264,6 +266,7 @@ func confirmKeys(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		return Answer{}, err
 	}
 
+	d.Cluster = c.cfg.Cluster
 	heard := minionsByID(ctx, v)
 	room := maxKeyBytes
 	for i, id := range ids {

@@ -89,6 +89,9 @@ func grainHeads() []choice {
 	}
 }
 
+// standardSort is the column by which the list is sorted if nobody has chosen one.
+const standardSort = "name"
+
 const standardColumns = "osfinger,saltversion,ipv4"
 
 var grainName = regexp.MustCompile(`^[A-Za-z0-9_.:-]{1,64}$`)
@@ -427,7 +430,7 @@ func (d *minionsPage) fillForm(c *Console, v *visit, columns []string) {
 
 	heads := []string{"name", "Minion", "presence", "Presence"}
 	if d.Runs {
-		heads = append(heads, "result", "Result", "run", "Last run of states")
+		heads = append(heads, "result", "Last result", "run", "Last run of states")
 	}
 	for _, column := range columns {
 		heads = append(heads, column, headOf(column))
@@ -444,7 +447,7 @@ func (d *minionsPage) fillForm(c *Console, v *visit, columns []string) {
 func (c *Console) sorterOf(v *visit, path, name, word string) sorter {
 	s := sorter{Word: word}
 	to := name
-	switch v.query.Get("sort") {
+	switch cmp.Or(v.query.Get("sort"), standardSort) {
 	case name:
 		s.Dir = "ascending"
 		to = "-" + name

@@ -2,14 +2,16 @@ package console
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"saltern/master/jobs"
 )
 
-// moment is a time as all pages show it: how long ago, with the exact time for whoever points at it. The
-// part "when" of the templates writes it. All fields are "" for the zero time.
-type moment struct{ ISO, Exact, Ago string }
+// moment is a time as all pages show it: within an hour how long ago it was, else When, the time of day with
+// that; Exact is for whoever points at it. The part "when" of the templates writes it, and the part "ago" writes
+// Ago alone, beside another clock. All fields are "" for the zero time.
+type moment struct{ ISO, Exact, Ago, When string }
 
 func (c *Console) moment(t time.Time) moment { return momentAt(c.cfg.Now(), t) }
 
@@ -18,7 +20,33 @@ func momentAt(now, t time.Time) moment {
 		return moment{}
 	}
 	t = t.UTC()
-	return moment{ISO: t.Format(time.RFC3339), Exact: clockWord(t), Ago: agoWord(now.Sub(t))}
+	return moment{
+		ISO:   t.Format(time.RFC3339),
+		Exact: clockWord(t),
+		Ago:   agoWord(now.Sub(t)),
+		When:  whenWord(now, t),
+	}
+}
+
+// whenWord describes a time in UTC for a reader at now. Within an hour it returns how long ago it was. Then the
+// time of day stands before that, of another day with the date, since "2 h ago" may be any time of an hour.
+// console.js has the same words. Blanks within the date do not break.
+func whenWord(now, t time.Time) string {
+	now, t = now.UTC(), t.UTC()
+	ago := now.Sub(t)
+	if ago.Abs() < time.Hour {
+		return agoWord(ago)
+	}
+
+	layout := "2006-01-02 15:04"
+	switch {
+	case t.Format(time.DateOnly) == now.Format(time.DateOnly):
+		layout = "15:04"
+	case t.Year() == now.Year():
+		layout = "2 Jan 15:04"
+	}
+	clock := strings.ReplaceAll(t.Format(layout), " ", "\u00a0")
+	return clock + " (" + strings.ReplaceAll(agoWord(ago), " ", "\u00a0") + ")"
 }
 
 // momentOf returns the moment of a time in the answer of a runner (RFC 3339).

@@ -332,12 +332,12 @@ func TestTask(t *testing.T) {
 		code int
 	}{
 		"steps": {run("runner.state.orchestrate", value.NewMap("outputter", "highstate", "data", value.NewMap("m1", steps)), true),
-			[]string{"Steps at m1", "1 failed", `<span class="failed">failed</span>`, "service.running"}, 200},
+			[]string{"Steps at m1", "1 failed", `<span class="badge failed">failed</span>`, "service.running"}, 200},
 		"faulty files": {run("runner.state.orchestrate",
 			value.NewMap("outputter", "highstate", "data", value.NewMap("m1", []any{"No such sls " + says})), true),
-			[]string{"No such sls", `<span class="failed">failed</span>`}, 200},
-		"a text":    {run("runner.test.arg", "hello "+says, true), []string{"hello", `<span class="ok">ok</span>`}, 200},
-		"a failure": {run("wheel.key.accept", "Exception "+says, false), []string{`<span class="failed">failed</span>`}, 200},
+			[]string{"No such sls", `<span class="badge failed">failed</span>`}, 200},
+		"a text":    {run("runner.test.arg", "hello "+says, true), []string{"hello", `<span class="badge ok">ok</span>`}, 200},
+		"a failure": {run("wheel.key.accept", "Exception "+says, false), []string{`<span class="badge failed">failed</span>`}, 200},
 		"at work":   {value.NewMap("Result", value.NewMap(), "Error", "no such job"), []string{"running", "/stream?run="}, 200},
 	} {
 		m := newAsking()

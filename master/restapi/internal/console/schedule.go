@@ -31,10 +31,10 @@ type scheduleEntry struct {
 	Word, Class             string // state of the entry, and its style
 	Fault                   string // why the entry does not run; "" if it does
 	Skipped                 string // why it did not run when it was last due
-	LastRun                 moment
+	LastRun                 scheduledRun
 	LastJob                 string      // id of the job that the last run has started; "": none is known
 	Outcome                 *jobOutcome // of LastJob; nil: it is not known
-	Next                    []nextRun
+	Next                    []scheduledRun
 	Target, Limits          string      // of the saved job; "": they are not known
 	runs                    []time.Time // all next runs that the master has named
 	// Saved means that the entry is a saved one; Revision and Off are of it. Job is the saved job that
@@ -47,10 +47,17 @@ type scheduleEntry struct {
 	RunURL      string // URL of the form that runs the same now; "" if there is none
 }
 
-// nextRun is a run to come; Clock is its time by the masters' clock.
-type nextRun struct {
+// scheduledRun is a run that was or is to come; Clock is its time by the masters' clock.
+type scheduledRun struct {
 	At    moment
 	Clock string
+}
+
+func (c *Console) scheduledRun(at time.Time) scheduledRun {
+	if at.IsZero() {
+		return scheduledRun{}
+	}
+	return scheduledRun{c.moment(at), at.Format("Mon 2 Jan 15:04")}
 }
 
 // schedulePage is the data of the page Schedule.
@@ -180,7 +187,7 @@ func (c *Console) entriesOf(m *value.Map, off bool) (all []scheduleEntry) {
 			Trigger:  triggerWord(briefName(e.Str("trigger"))),
 			Fault:    briefName(e.Str("does_not_run")),
 			Skipped:  strings.ReplaceAll(briefName(e.Str("skipped")), "_", " "), // a word of Salt, as in_skip_range
-			LastRun:  c.moment(timeOf(e.Str("last_run"))),
+			LastRun:  c.scheduledRun(timeOf(e.Str("last_run"))),
 		}
 
 		if jid := e.Str("last_jid"); jobs.Valid(jid) {
@@ -208,7 +215,7 @@ func (c *Console) entriesOf(m *value.Map, off bool) (all []scheduleEntry) {
 		}
 
 		for _, at := range entry.runs[:min(len(entry.runs), nextShown)] {
-			entry.Next = append(entry.Next, nextRun{c.moment(at), at.Format("Mon 2 Jan 15:04")})
+			entry.Next = append(entry.Next, c.scheduledRun(at))
 		}
 
 		all = append(all, entry)

@@ -284,6 +284,33 @@ func TestAgo(t *testing.T) {
 	}
 }
 
+// TestWhen: past an hour a time has its time of day, and its date when that is of another day in UTC.
+func TestWhen(t *testing.T) {
+	t.Parallel()
+	east := time.FixedZone("", 14*3600)
+	for _, tt := range []struct {
+		at   time.Time
+		want string
+	}{
+		{now(), "just now"},
+		{now().Add(-59 * time.Minute), "59 min ago"},
+		{now().Add(59 * time.Minute), "in 59 min"},
+		{now().Add(-time.Hour), "15:00 (1 h ago)"},
+		{now().Add(time.Hour), "17:00 (in 1 h)"},
+		{now().Add(-16 * time.Hour).In(east), "00:00 (16 h ago)"},
+		{now().Add(-16*time.Hour - time.Minute), "23 Nov 23:59 (16 h ago)"},
+		{now().Add(8 * time.Hour), "25 Nov 00:00 (in 8 h)"},
+		{now().Add(-400 * 24 * time.Hour), "2025-10-20 16:00 (400 days ago)"},
+		{now().Add(90 * 24 * time.Hour), "2027-02-22 16:00 (in 90 days)"},
+		{time.Time{}, ""},
+	} {
+		m := momentAt(now(), tt.at)
+		if got := strings.ReplaceAll(m.When, "\u00a0", " "); got != tt.want {
+			t.Errorf("%v: %q, want %q", tt.at, got, tt.want)
+		}
+	}
+}
+
 // TestPager: a page is within the list, whatever the query asks for, and leads to its neighbours.
 func TestPager(t *testing.T) {
 	t.Parallel()

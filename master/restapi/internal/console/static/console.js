@@ -107,9 +107,10 @@
         if (res.ok && fresh) {
           const ends = !fresh.dataset.stream, text = textOf(fresh);
           ahead = Date.now() - Date.parse(page.body.dataset.now);
+          tellAge(page);
           if (text !== shown) replace(fresh);
           shown = text;
-          if (ends) stream.end();
+          if (ends) { stream.end(); document.getElementById('fresh').hidden = true; }
         }
       } catch (e) { /* the next event tries again */ }
       busy = false;
@@ -134,6 +135,11 @@
     function soon() {
       if (!timer) timer = setTimeout(() => { timer = 0; refresh(); }, 400 + Math.random() * pace);
     }
+    // tellAge says in the footer of which time the page is.
+    function tellAge(page) {
+      document.getElementById('asof').textContent = page.getElementById('asof').textContent;
+    }
+    document.getElementById('fresh').hidden = false;
     let next = Date.now() + 30000, wait = 30000;
     function arrived() {
       if (!pace || Date.now() >= until) soon();
@@ -172,10 +178,24 @@
     return ago < 0 ? 'in ' + span : span + ' ago';
   }
 
+  // whenWords has the words of the master for a time at now: past an hour the time of day in UTC before them.
+  function whenWords(now, at) {
+    const ago = agoWords(now - at);
+    if (Math.abs(now - at) < 3600000) return ago;
+    const today = new Date(now), then = new Date(at), text = then.toISOString();
+    let clock = text.slice(11, 16);
+    if (then.getUTCFullYear() !== today.getUTCFullYear()) clock = text.slice(0, 10) + ' ' + clock;
+    else if (text.slice(0, 10) !== today.toISOString().slice(0, 10)) {
+      clock = then.getUTCDate() + ' ' + then.toLocaleString('en', { month: 'short', timeZone: 'UTC' }) + ' ' + clock;
+    }
+    return clock.replaceAll(' ', '\u00a0') + ' (' + ago.replaceAll(' ', '\u00a0') + ')';
+  }
+
   // ages keeps the words for times fresh. ahead is how far the browser's clock is ahead of the master's.
   function ages() {
+    const now = Date.now() - ahead;
     for (const t of document.querySelectorAll('time[datetime]')) {
-      const text = agoWords(Date.now() - ahead - Date.parse(t.dateTime));
+      const at = Date.parse(t.dateTime), text = t.className === 'ago' ? agoWords(now - at) : whenWords(now, at);
       if (t.textContent !== text) t.textContent = text;
     }
   }
