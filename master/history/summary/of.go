@@ -295,17 +295,7 @@ func (f *folder) finish(function string) Summary {
 	s.ChangedStates = f.states(f.changed, true)
 	s.Slowest = f.states(f.slowest, false)
 
-	errorsOnly := f.stateRun && !f.found && len(f.texts) > 0 && !strings.HasPrefix(f.texts[0], trimmed)
-	switch {
-	case errorsOnly:
-		s.Result = Error
-	case s.Failed > 0 || f.refused:
-		s.Result = Failed
-	case s.WouldChange > 0:
-		s.Result = WouldChange
-	case s.Changed > 0:
-		s.Result = Changed
-	}
+	s.Result = f.result()
 
 	if s.Result >= Failed && len(s.FailedStates) == 0 {
 		for _, text := range f.texts {
@@ -313,6 +303,22 @@ func (f *folder) finish(function string) Summary {
 		}
 	}
 	return s
+}
+
+// result returns the outcome of what was counted.
+func (f *folder) result() Result {
+	errorsOnly := f.stateRun && !f.found && len(f.texts) > 0 && !strings.HasPrefix(f.texts[0], trimmed)
+	switch {
+	case errorsOnly:
+		return Error
+	case f.sum.Failed > 0 || f.refused:
+		return Failed
+	case f.sum.WouldChange > 0:
+		return WouldChange
+	case f.sum.Changed > 0:
+		return Changed
+	}
+	return OK
 }
 
 func (f *folder) states(list []packedState, whole bool) []State {

@@ -91,6 +91,13 @@ func TestNumbersOfRealReturns(t *testing.T) {
 				if s.Result.String() != g.Want.Result {
 					t.Errorf("result %s, want %s", s.Result, g.Want.Result)
 				}
+				decoded, err := msgpack.Decode(g.content, msgpack.DefaultLimits)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := ResultOf(g.Function, decoded.(*value.Map)); got != s.Result {
+					t.Errorf("decoded: result %s, packed: %s", got, s.Result)
+				}
 				if d := s.Duration.Seconds()*1000 - g.Want.Millis; d > 0.01 || d < -0.01 {
 					t.Errorf("duration %v, want %v ms", s.Duration, g.Want.Millis)
 				}
@@ -200,6 +207,10 @@ func TestShapes(t *testing.T) {
 			if s.Result != tt.want {
 				t.Errorf("result %s, want %s", s.Result, tt.want)
 			}
+			fields := value.NewMap("return", tt.ret, "retcode", int64(tt.retcode), "success", tt.success)
+			if got := ResultOf(tt.function, fields); got != tt.want {
+				t.Errorf("decoded: result %s, want %s", got, tt.want)
+			}
 			if counts := [4]int{s.OK, s.Changed, s.WouldChange, s.Failed}; counts != tt.counts {
 				t.Errorf("ok, changed, would change, failed: %v, want %v", counts, tt.counts)
 			}
@@ -305,6 +316,11 @@ func FuzzOfPacked(f *testing.F) {
 		}
 		if again := OfPacked(function, packed); !reflect.DeepEqual(again, s) {
 			t.Fatalf("%+v\n%+v", s, again)
+		}
+		if m, ok := decoded.(*value.Map); ok {
+			if got := ResultOf(function, m); got != s.Result {
+				t.Fatalf("decoded: %s, packed: %s", got, s.Result)
+			}
 		}
 	})
 }

@@ -16,12 +16,13 @@ import (
 
 // minionResult is the return of one minion as the page of a job shows it.
 type minionResult struct {
-	ID     string
-	Word   string  // one of the words below; of those without an answer also others
-	Class  string  // in the style sheet
-	Failed bool    // it failed or did not start
-	States *states // states of a state run; nil for a return of another function
-	Text   boundText
+	ID         string
+	Word       string // of Result; of those without an answer others
+	Class      string // in the style sheet
+	Result     summary.Result
+	Unanswered bool    // there is no return, and so no Result
+	States     *states // states of a state run; nil for a return of another function
+	Text       boundText
 }
 
 type jobPage struct {
@@ -159,19 +160,19 @@ func listJob(ctx context.Context, v *visit, jid string) (*value.Map, error) {
 func (d *jobPage) countResults(rows []minionResult) {
 	d.All = len(rows)
 	for _, r := range rows {
-		switch r.Word {
-		case wordOK:
+		switch {
+		case r.Unanswered:
+			d.Waiting++
+		case r.Result == summary.OK:
 			d.OK++
-		case wordChanged:
+		case r.Result == summary.Changed:
 			d.Changed++
-		case wordWouldChange:
+		case r.Result == summary.WouldChange:
 			d.WouldChange++
-		case wordFailed:
-			d.Failed++
-		case wordNotStarted:
+		case r.Result == summary.Error:
 			d.NotStarted++
 		default:
-			d.Waiting++
+			d.Failed++
 		}
 	}
 }
@@ -223,7 +224,7 @@ func (d jobPage) AllFailed() int { return d.Failed + d.NotStarted }
 // failedOf returns the ids of the minions that failed or did not start.
 func failedOf(rows []minionResult) (ids []any) {
 	for _, r := range rows {
-		if r.Failed {
+		if r.Failed() {
 			ids = append(ids, r.ID)
 		}
 	}
@@ -248,88 +249,64 @@ func longestOf(got *value.Map) (took, id string) {
 	return took, id
 }
 
-// Words for the results of minions. Those of runs of states are the words of the page Fleet.
-const (
-	wordOK          = "ok"
-	wordChanged     = "changed"
-	wordWouldChange = "would change"
-	wordFailed      = "failed"
-	wordNotStarted  = "did not start"
-	wordWaiting     = "waiting"
-)
+// wordWaiting is the word for a minion that may still answer. The words for returns are those of the page Fleet.
+const wordWaiting = "waiting"
+
+// resultOutcome returns the outcome of a result that the history would have.
+func resultOutcome(r summary.Result) outcome {
+	return outcomeOf(strings.ReplaceAll(r.String(), " ", "_"))
+}
 
 // results returns the minions of a job: first those that failed, then those that have not answered,
 // then the others; each group is sorted by name.
 func results(m *value.Map) []minionResult {
 	var out []minionResult
 	got := m.Map("Result")
-	runsStates := summary.RunsStates(m.Str("Function"))
+	function := functionOf(m)
 	for id, e := range got.All() {
 		r, _ := e.(*value.Map)
-		x := minionResult{ID: value.Str(id), Failed: failed(r)}
-		x.Word, x.Class = resultWord(r, x.Failed, runsStates)
-		out = append(out, x)
+		result := summary.ResultOf(function, r)
+		is := resultOutcome(result)
+		out = append(out, minionResult{
+			ID:     value.Str(id),
+			Word:   is.Word,
+			Class:  is.Class,
+			Result: result,
+		})
 	}
 
 	for _, id := range m.Texts("Minions") {
 		if _, ok := got.Get(id); !ok {
-			out = append(out, minionResult{ID: id, Word: wordWaiting, Class: "differs"})
+			out = append(out, minionResult{ID: id, Word: wordWaiting, Class: "differs", Unanswered: true})
 		}
 	}
 
-	order := []string{wordNotStarted, wordFailed, wordWaiting, wordWouldChange, wordChanged, wordOK}
-	rank := func(r minionResult) int { return slices.Index(order, r.Word) }
-	slices.SortStableFunc(out, func(a, b minionResult) int { return cmp.Or(rank(a)-rank(b), cmp.Compare(a.ID, b.ID)) })
+	slices.SortStableFunc(out, func(a, b minionResult) int { return cmp.Or(a.rank()-b.rank(), cmp.Compare(a.ID, b.ID)) })
 	return out
 }
 
-// resultWord returns the word for a return, and its class in the style sheet. Package summary has the same
-// rules for the history.
-func resultWord(r *value.Map, failed, runsStates bool) (word, class string) {
-	states, _ := r.Value("return").(*value.Map)
-	isStates := isHighstate(states)
+// functionOf returns the function of a job, or its functions with commas between them.
+func functionOf(m *value.Map) string {
+	if names := m.Texts("Function"); len(names) > 0 {
+		return strings.Join(names, ",")
+	}
+	return m.Str("Function")
+}
+
+// rank orders the results of a job: what failed, what is missing, then from bad to good.
+func (x minionResult) rank() int {
+	const unanswered = 2
 	switch {
-	case failed && runsStates && !isStates:
-		return wordNotStarted, "error"
-	case failed:
-		return wordFailed, "failed"
-	case !isStates:
-		return wordOK, "ok"
+	case x.Unanswered:
+		return unanswered
+	case x.Failed():
+		return int(summary.Error - x.Result)
 	}
-
-	word, class = wordOK, "ok"
-	for _, e := range states.All() {
-		state, _ := e.(*value.Map)
-		if state.Value("result") == nil {
-			return wordWouldChange, "differs"
-		}
-		if value.Truth(state.Value("changes")) {
-			word, class = wordChanged, "changed"
-		}
-	}
-	return word, class
+	return unanswered + 1 + int(summary.WouldChange-x.Result)
 }
 
-// failed reports whether a return reports a failure.
-func failed(r *value.Map) bool {
-	if rc, ok := r.Get("retcode"); ok && value.Truth(rc) {
-		return true
-	}
-	if r.Value("success") == false {
-		return true
-	}
-
-	ret := r.Value("return")
-	if m, ok := ret.(*value.Map); ok && isHighstate(m) {
-		for _, s := range m.All() {
-			if s.(*value.Map).Value("result") == false {
-				return true
-			}
-		}
-	}
-
-	return false
-}
+// Failed reports whether the minion failed or did not start.
+func (x minionResult) Failed() bool { return !x.Unanswered && x.Result >= summary.Failed }
 
 // fillFrom fills in the result from a return. It shows at most stateLimit states.
 func (x *minionResult) fillFrom(b *budget, r *value.Map, stateLimit int) {

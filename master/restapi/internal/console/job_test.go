@@ -107,3 +107,39 @@ func TestOwnJobOfASavedJob(t *testing.T) {
 		})
 	}
 }
+
+// TestJobHasTheHistoryResults: the page of a job says of a return what the history and the page Fleet say.
+func TestJobHasTheHistoryResults(t *testing.T) {
+	t.Parallel()
+	tag := "file_|-a_|-a_|-managed"
+	states := func(result any) any {
+		return value.NewMap(tag, value.NewMap("result", result, "changes", value.NewMap("x", 1), "__run_num__", int64(0)))
+	}
+	for _, tt := range []struct {
+		name, function string
+		ret, code      any
+		want           string
+	}{
+		{"a return over the quota", "state.apply", "VALUE_TRIMMED: over its quota", int64(2), "failed"},
+		{"errors of rendering", "state.apply", []any{"Rendering SLS failed"}, int64(1), "did not start"},
+		{"a masterless run", "state.apply", value.NewMap("local", states(true)), int64(0), "changed"},
+		{"two functions", "test.ping,state.apply", value.NewMap("test.ping", true, "state.apply", states(nil)),
+			value.NewMap("test.ping", int64(0), "state.apply", int64(0)), "would change"},
+		{"a failure among two", "test.ping,cmd.run", value.NewMap("test.ping", true, "cmd.run", ""),
+			value.NewMap("test.ping", int64(0), "cmd.run", int64(3)), "failed"},
+		{"no failure among two", "test.ping,cmd.run", value.NewMap("test.ping", true, "cmd.run", ""),
+			value.NewMap("test.ping", int64(0), "cmd.run", int64(0)), "ok"},
+		{"a text of another function", "cmd.run", "no", int64(1), "failed"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			m := value.NewMap("Minions", []any{"web1"}, "Result", value.NewMap("web1", value.NewMap("return", tt.ret, "retcode", tt.code)))
+			m.Set("Function", tt.function)
+			if names := strings.Split(tt.function, ","); len(names) > 1 {
+				m.Set("Function", value.List(names))
+			}
+			if got := results(m); len(got) != 1 || got[0].Word != tt.want {
+				t.Errorf("%+v, want %q", got, tt.want)
+			}
+		})
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"saltern/master/history/summary"
 	"saltern/master/jobs"
 	"saltern/master/value"
 )
@@ -80,10 +81,10 @@ func (d *taskPage) fillFrom(v *visit, ret *value.Map) {
 	result := data.Value("return")
 	if byMaster := statesByMaster(result); byMaster != nil {
 		for id, x := range byMaster.All() {
-			row := minionResult{ID: briefName(value.Str(id)), Word: wordOK}
+			row := minionResult{ID: briefName(value.Str(id))}
 			row.fillFrom(b, value.NewMap("return", x), maxPage)
 			if row.States != nil && row.States.Failed > 0 || row.States == nil {
-				row.Word, row.Failed, d.Failed = wordFailed, true, true
+				row.Result, d.Failed = summary.Failed, true
 			}
 			d.Rows = append(d.Rows, row)
 		}
