@@ -222,7 +222,7 @@ const (
 	PillarFault      Fault = "pillars"                 // this master could not compile a pillar
 	ReactionFault    Fault = "reactions were lost"
 	// PillarCheckFault: a check found that the fast way gives other values than Salt for some files
-	// of the pillar. The master renders these files as Salt does.
+	// or entries of ext_pillar. The master makes these as Salt does.
 	PillarCheckFault Fault = "check of pillars"
 	// ScheduleFault: scheduled runners do not start, because their runs cannot be recorded for other
 	// masters.
@@ -233,7 +233,7 @@ const (
 	SavedFault Fault = "saved objects"
 )
 
-// PillarChecks counts, since the start, pillars that were rendered once more as Salt does
+// PillarChecks counts, since the start, pillars that were made once more as Salt does
 // (saltern_pillar_check), and what the master did itself, or left to Python, in the pillars that it made.
 type PillarChecks struct {
 	Checked      uint64 `json:"checked"`

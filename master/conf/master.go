@@ -452,7 +452,7 @@ type Saltern struct {
 	RendererIdle time.Duration `conf:"saltern_renderer_idle"`
 	// PillarQueue is how many MiB of pillar requests may wait; 0 means the master's default.
 	PillarQueue int `conf:"saltern_pillar_queue"`
-	// PillarCheck is how many pillars are compiled for each one that is rendered once more as Salt
+	// PillarCheck is how many pillars are compiled for each one that is made once more as Salt
 	// does, to compare; 0 means the master's default, a negative number none.
 	PillarCheck int `conf:"saltern_pillar_check"`
 	// DiffTrusted means that the refs that pillar.diff compares may run code on this master.

@@ -69,8 +69,8 @@ func masterKinds() []Kind {
 		{
 			Code:      PillarCheck,
 			Severity:  Warning,
-			Title:     "a pillar file is not rendered in the fast way",
-			Next:      "nothing for the minions: the file is rendered as Salt does; please report it, with the file if you can",
+			Title:     "a pillar file or an ext_pillar is not made in the fast way",
+			Next:      "nothing for the minions: they get what Salt gives; please report it, with the file or the command's output if you can",
 			DependsOn: []Code{MasterDown},
 		},
 

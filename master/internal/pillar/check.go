@@ -7,10 +7,13 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 
 	"saltern/master/internal/fileserver/regular"
+	"saltern/master/internal/pillar/extpillar"
 	"saltern/master/internal/pillar/memo"
+	"saltern/master/value"
 )
 
 // fileResult names one rendering of a file in a compilation.
@@ -36,33 +39,68 @@ func (r *checkRun) addResult(file fileResult, v any, err error) {
 	r.results[file] = append(r.results[file], sum)
 }
 
+// The two ways that a check compares.
+const (
+	inGo   = iota // the fast way
+	inSalt        // as Salt does
+)
+
+// waysOfTry returns the ways in the order in which a try takes them. The order changes: otherwise what
+// alternates, such as the addresses of a name, would repeat its results in both ways.
+func waysOfTry(try int) [2]int {
+	if try%2 == 1 {
+		return [2]int{inSalt, inGo}
+	}
+	return [2]int{inGo, inSalt}
+}
+
+// Differences are what a check of a pillar has found.
+type Differences struct {
+	Files   []string           // paths
+	Entries []*extpillar.Entry // of ext_pillar
+}
+
 // Check renders the files of a minion's pillar twice, in the fast way and as Salt does, and returns
-// the paths of the files with different results. It leaves out templates whose result differs each
+// the files with different results. It leaves out templates whose result differs each
 // time, because they read a clock for example: it renders a file with a difference once more in
 // each way, and counts the file only if both ways repeat their results.
 //
-// ext_pillar and decrypt_pillar do not run, except what comes before the files (ext_pillar_first).
-func (c *Compiler) Check(ctx context.Context, req Request) (different []string, err error) {
+// Then it does so with the entries of ext_pillar that Go may run, see compareExternals; hasGroups is for
+// these. What comes before the files (ext_pillar_first) also runs for these: a command once for all
+// four renderings. decrypt_pillar does not run.
+func (c *Compiler) Check(ctx context.Context, req Request, hasGroups func() bool) (found Differences, err error) {
 	if c.cfg.Renderers == nil || needsPython(c.cfg.Strategy, c.cfg.Renderer) {
-		return nil, nil
+		return found, nil
 	}
 
-	if req.asked == nil { // a command runs once for all four
+	if req.asked == nil {
 		req.asked = c.cfg.External.Ask()
 		defer req.asked.End()
 	}
 
+	found.Files, err = c.checkFiles(ctx, req)
+	if err == nil {
+		found.Entries, err = c.checkExternals(ctx, req, hasGroups)
+	}
+	if err != nil {
+		return Differences{}, fmt.Errorf("check the pillar of %s: %w", req.ID, err)
+	}
+	return found, nil
+}
+
+// checkFiles returns the paths of the files with different results.
+func (c *Compiler) checkFiles(ctx context.Context, req Request) (different []string, err error) {
 	var before []fileResult
 	var first [2]map[fileResult][]memo.Sum
 	for try := range 2 {
 		var now [2]map[fileResult][]memo.Sum
-		for way, fresh := range []bool{false, true} {
-			if now[way], err = c.renderForCheck(ctx, req, fresh); err != nil {
-				return nil, fmt.Errorf("check the pillar of %s: %w", req.ID, err)
+		for _, way := range waysOfTry(try) {
+			if now[way], err = c.renderForCheck(ctx, req, way == inSalt); err != nil {
+				return nil, err
 			}
 		}
 
-		differ := differences(now[0], now[1])
+		differ := differences(now[inGo], now[inSalt])
 		if try == 0 {
 			before, first = differ, now
 			if len(differ) == 0 {
@@ -73,7 +111,7 @@ func (c *Compiler) Check(ctx context.Context, req Request) (different []string, 
 
 		for _, file := range before {
 			again := slices.Contains(differ, file)
-			same := slices.Equal(first[0][file], now[0][file]) && slices.Equal(first[1][file], now[1][file])
+			same := slices.Equal(first[inGo][file], now[inGo][file]) && slices.Equal(first[inSalt][file], now[inSalt][file])
 			if again && same {
 				different = append(different, file.path)
 			}
@@ -98,44 +136,86 @@ func differences(a, b map[fileResult][]memo.Sum) (files []fileResult) {
 // renderForCheck renders the files of a minion's pillar and returns the digests of their results.
 func (c *Compiler) renderForCheck(ctx context.Context, req Request, fresh bool) (map[fileResult][]memo.Sum, error) {
 	n := c.newCompilation(ctx, req)
-	n.check = &checkRun{fresh: fresh, results: map[fileResult][]memo.Sum{}}
-	n.withoutMemo = true
 	defer n.giveUp(nil)
 	defer n.closeSession()
+	n.check = &checkRun{fresh: fresh, results: map[fileResult][]memo.Sum{}}
+	if _, err := n.compileFiles(); err != nil {
+		return nil, err
+	}
+	return n.check.results, context.Cause(n.ctx)
+}
 
-	if err := n.admit(); err != nil {
+// checkExternals returns the entries of ext_pillar with different results.
+func (c *Compiler) checkExternals(ctx context.Context, req Request, hasGroups func() bool) ([]*extpillar.Entry, error) {
+	if !slices.ContainsFunc(c.chain, func(p chainPart) bool { return p.inGo != nil }) {
+		return nil, nil
+	}
+
+	n := c.newCompilation(ctx, req)
+	defer n.giveUp(nil)
+	defer n.closeSession()
+	pillar, err := n.compileFiles()
+	if err != nil {
+		return nil, err
+	}
+	if c.cfg.ExtPillarFirst {
+		pillar = n.req.Override.Clone()
+	}
+	different := n.compareExternals(pillar, hasGroups)
+	return different, context.Cause(n.ctx)
+}
+
+// compileFiles returns what the files give to the pillar, for a check.
+func (c *compilation) compileFiles() (*value.Map, error) {
+	c.withoutMemo = true
+	if err := c.admit(); err != nil {
 		return nil, err
 	}
 
-	envs, files := n.readTops()
-	top, err := n.mergeTops(envs, files)
+	envs, files := c.readTops()
+	top, err := c.mergeTops(envs, files)
 	if err != nil {
 		return nil, err
 	}
 
-	if c.cfg.ExtPillarFirst {
-		n.pillar = n.extPillar(req.Override.Clone())
-		if n.session != nil {
-			if err := n.session.SetPillar(n.ctx, n.pillar); err != nil {
+	if c.compiler.cfg.ExtPillarFirst {
+		c.pillar = c.extPillar(c.req.Override.Clone())
+		if c.session != nil {
+			if err := c.session.SetPillar(c.ctx, c.pillar); err != nil {
 				return nil, err
 			}
 		}
 	}
-
-	n.renderSelected(n.matchTops(top))
-	return n.check.results, context.Cause(n.ctx)
+	return c.renderSelected(c.matchTops(top)), nil
 }
 
 // maxDistrusted bounds the files that are distrusted one by one.
 const maxDistrusted = 1000
 
-// distrusted holds the files that are rendered as Salt does, because a check has found another
-// result in the fast way. A file that changes is trusted again. Overflow policy: when there are too
-// many, all files are distrusted until the master ends. distrusted is safe for concurrent use.
+// distrusted holds what is made as Salt does, because a check has found another result in the fast
+// way. A file that changes is trusted again; an entry of ext_pillar is not, since what it reads has no
+// end. Overflow policy: when there are too many files, all files are distrusted until the master ends.
+// distrusted is safe for concurrent use.
 type distrusted struct {
-	mu    sync.Mutex
-	files map[string]regular.ID
-	all   bool
+	mu      sync.Mutex
+	files   map[string]regular.ID
+	all     bool
+	entries []*extpillar.Entry // as many as ext_pillar has, at most
+}
+
+func (d *distrusted) hasEntry(e *extpillar.Entry) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Contains(d.entries, e)
+}
+
+// addEntry distrusts an entry of ext_pillar.
+func (d *distrusted) addEntry(e *extpillar.Entry) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !slices.Contains(d.entries, e) {
+		d.entries = append(d.entries, e)
+	}
 }
 
 func (d *distrusted) has(path string, id regular.ID) bool {
@@ -183,10 +263,29 @@ func (d *distrusted) dropMissing() {
 	}
 }
 
-// fault returns an error that names the distrusted files, or nil when there are none.
+// fault returns an error that names what is distrusted, or nil when there is nothing.
 func (d *distrusted) fault() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	files := d.filesFault()
+	if len(d.entries) == 0 {
+		return files
+	}
+
+	names := make([]string, len(d.entries))
+	for i, e := range d.entries {
+		names[i] = e.Name
+	}
+	text := fmt.Sprintf("ext_pillar %s gives other values; Salt's module runs it, until the master restarts",
+		strings.Join(names, ", "))
+	if files != nil {
+		return fmt.Errorf("%s; %w", text, files)
+	}
+	return errors.New(text)
+}
+
+// filesFault returns an error that names the distrusted files, or nil. The caller holds the lock.
+func (d *distrusted) filesFault() error {
 	paths := slices.Sorted(maps.Keys(d.files))
 	switch {
 	case d.all:

@@ -32,12 +32,16 @@ def times():
     return "%d-%d" % (os.getpid(), len(_TIMES))
 `
 
+// checkedGroups are the nodegroups of checkedService in Python.
+var checkedGroups = value.NewMap("web", "G@role:web", "db", "G@role:db")
+
 func checkedService(t *testing.T, each int, files map[string]string) (*Service, string, *bytes.Buffer) {
 	root := tree(t, files)
 	pool := renderer.New(renderer.Config{
 		Python:     []string{python(t)},
 		MaxWorkers: 1,
 		Overrides: value.NewMap("root_dir", root, "id", "m", "extension_modules", root+"/ext",
+			"cachedir", root+"/cache", "pki_dir", root+"/pki", "nodegroups", checkedGroups,
 			"pillar_roots", value.NewMap("base", []any{root + "/p"})),
 	})
 	t.Cleanup(pool.Close)
@@ -187,21 +191,5 @@ func TestDistrustIsBounded(t *testing.T) {
 	d.dropMissing()
 	if len(d.files) != 0 || d.fault() == nil {
 		t.Errorf("%d files are left, the fault is %v", len(d.files), d.fault())
-	}
-}
-
-// TestCheckRunsCommandOnce: a check renders four times, and asks a command once.
-func TestCheckRunsCommandOnce(t *testing.T) {
-	s, root, _ := checkedService(t, -1, map[string]string{"p/top.sls": "base:\n  '*': [a]\n", "p/a.sls": "a: {{ 1 }}\n"})
-	runs := filepath.Join(root, "runs")
-	cfg := s.cfg.Compiler.cfg
-	cfg.External = externalRunner(t)
-	cfg.ExtPillarFirst = true
-	cfg.ExtPillar = chain("cmd_yaml", "echo run >>"+runs+"; echo b: 1")
-	if _, err := New(cfg).Check(t.Context(), Request{ID: "m"}); err != nil {
-		t.Fatal(err)
-	}
-	if text, err := os.ReadFile(runs); err != nil || string(text) != "run\n" {
-		t.Errorf("%q %v", text, err)
 	}
 }

@@ -17,8 +17,8 @@ const (
 	checkPoll     = time.Second
 )
 
-// checks chooses one pillar in so many and renders its files once more as Salt does
-// (saltern_pillar_check), to find out whether the fast way changes a value. Overflow policy: a
+// checks chooses one pillar in so many and makes it once more as Salt does: its files, and what package
+// extpillar ran for it (saltern_pillar_check), to find out whether the fast way changes a value. Overflow policy: a
 // pillar is not checked, but counted, if it is chosen while another one waits for its check, or if
 // the renderers are busy for too long.
 type checks struct {
@@ -99,14 +99,15 @@ func (s *Service) turnForCheck(ctx context.Context, minion string) *queue.Turn[*
 	}
 }
 
-// check checks one pillar. A file with a difference is rendered as Salt does from then on, and what
+// check checks one pillar. What has a difference is made as Salt does from then on, and what
 // is kept of the minion's pillar is dropped.
 func (s *Service) check(ctx context.Context, req Request) {
 	ctx, stop := context.WithTimeout(ctx, 5*time.Minute)
 	defer stop()
 
-	s.cfg.Compiler.distrusted.dropMissing()
-	different, err := s.cfg.Compiler.Check(ctx, req)
+	distrusted := &s.cfg.Compiler.distrusted
+	distrusted.dropMissing()
+	found, err := s.cfg.Compiler.Check(ctx, req, func() bool { return s.hasGrains(req) })
 	if err != nil {
 		s.checks.skipped.Add(1)
 		s.cfg.Log.Debug("a pillar could not be checked", "minion", req.ID, "error", err)
@@ -114,21 +115,27 @@ func (s *Service) check(ctx context.Context, req Request) {
 	}
 
 	s.checks.checked.Add(1)
-	for _, path := range different {
+	for _, path := range found.Files {
 		s.cfg.Log.Error("a pillar file gives other values than with Salt's own rendering; it is rendered as Salt does from now on, until it changes (saltern_pillar_check)",
 			"path", path, "minion", req.ID)
-		if err := s.cfg.Compiler.distrusted.add(path); err != nil {
+		if err := distrusted.add(path); err != nil {
 			s.cfg.Log.Warn("a pillar file could not be set aside", "path", path, "error", err)
 		}
 	}
 
-	if len(different) > 0 {
+	for _, entry := range found.Entries {
+		s.cfg.Log.Error("an ext_pillar gives other values than Salt's own module; Salt's module runs it from now on, until the master restarts (saltern_pillar_check)",
+			"ext_pillar", entry.Name, "minion", req.ID)
+		distrusted.addEntry(entry)
+	}
+
+	if len(found.Files)+len(found.Entries) > 0 {
 		s.Clear(req.ID)
 	}
 }
 
-// CheckFault returns an error that names the files that are rendered as Salt does because of a
-// check, or nil.
+// CheckFault returns an error that names the files and entries of ext_pillar that are made as Salt does
+// because of a check, or nil.
 func (s *Service) CheckFault() error { return s.cfg.Compiler.distrusted.fault() }
 
 // checkStats returns the counters of the checks.

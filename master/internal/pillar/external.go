@@ -22,11 +22,15 @@ func parseEntry(name, args any) *extpillar.Entry {
 // externalPillar runs a part of the ext_pillar chain that is no git entry: in Go, if the part has an
 // entry for that and Go can do it exactly, otherwise in Python.
 func (c *compilation) externalPillar(pillar *value.Map, part chainPart) *value.Map {
+	cfg := &c.compiler.cfg
 	if part.inGo == nil {
 		return c.otherPillars(pillar, part.others, nil)
 	}
+	if c.compiler.distrusted.hasEntry(part.inGo) {
+		cfg.External.Count(true)
+		return c.otherPillars(pillar, part.others, nil)
+	}
 
-	cfg := &c.compiler.cfg
 	minion := extpillar.Minion{ID: c.req.ID, Groups: cfg.Nodegroups, InGroup: c.isInGroup}
 	v, output, err := cfg.External.Run(c.ctx, part.inGo, minion, c.req.asked)
 	isInexact := errors.Is(err, extpillar.ErrInexact)
@@ -46,10 +50,15 @@ func (c *compilation) externalPillar(pillar *value.Map, part chainPart) *value.M
 		c.errors = append(c.errors, "Failed to load ext_pillar "+err.Error())
 		return pillar
 	}
+	return c.mergeExternal(pillar, v)
+}
+
+// mergeExternal returns the pillar with what an entry of ext_pillar gives merged over it.
+func (c *compilation) mergeExternal(pillar, v *value.Map) *value.Map {
 	if v.Len() == 0 {
 		return pillar
 	}
-	return mergeBy(pillar, v, cfg.Strategy, cfg.MergeLists)
+	return mergeBy(pillar, v, c.compiler.cfg.Strategy, c.compiler.cfg.MergeLists)
 }
 
 // errUnsureGroup means that Salt may match a nodegroup in another way.

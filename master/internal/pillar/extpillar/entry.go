@@ -40,6 +40,9 @@ func Parse(name string, args any) *Entry {
 // IsCommand reports whether the entry runs a command of the administrator.
 func (e *Entry) IsCommand() bool { return e.command != "" }
 
+// HasGroups reports whether the result may depend on the groups of the minion.
+func (e *Entry) HasGroups() bool { return e.Name == "nodegroups" || e.Name == "file_tree" }
+
 // key names the entry by what it runs or reads.
 func (e *Entry) key() string { return e.Name + " " + e.command + e.tree.root }
 
