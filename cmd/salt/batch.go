@@ -16,30 +16,25 @@ import (
 // runBatch runs the job on a few minions at a time, or with --static and without --batch on all at
 // once. It shows all returns at the end (salt/cli/batch.py).
 func (s *saltCall) runBatch(ctx context.Context, size string) error {
-	k := value.NewMap()
-	token, err := s.savedToken()
-	if err != nil {
+	if err := s.kwargs(ctx); err != nil {
 		return err
 	}
-
-	if token != "" {
-		k.Set("token", token)
-	} else {
-		cred, err := s.credentials(ctx, s.c)
-		if err != nil {
-			return err
-		}
-		k.Update(cred)
+	req, err := s.chooseSubset(ctx)
+	switch {
+	case errors.Is(err, client.ErrNoMinions), errors.Is(err, client.ErrNoJob):
+		return s.batchOfNobody()
+	case err != nil:
+		return s.failed(err)
 	}
 
-	s.req.Kwargs, s.req.Return = k, s.values.Str("return")
+	s.req = req
 	s.req.Timeout = time.Duration(max(s.values.Int("timeout"), 1)) * time.Second
 	size = cmp.Or(size, "100%")
 	q := client.BatchRequest{
 		Request:  s.req,
 		Size:     size,
 		Failhard: s.values.Bool("failhard"),
-		Wait:     time.Duration(s.values.Float("batch_wait") * float64(time.Second)),
+		Wait:     secondsOf(s.values.Float("batch_wait")),
 		Gather:   s.cfg.GatherJobTimeout,
 		JID:      newJID(time.Now()),
 	}
@@ -67,12 +62,7 @@ func (s *saltCall) runBatch(ctx context.Context, size string) error {
 	case err != nil:
 		return s.failed(err)
 	case n == 0:
-		s.println(client.ErrNoMinions.Error())
-		if !s.static {
-			s.println("No minions matched the target.")
-			return s.nothing()
-		}
-		return s.showEmpty()
+		return s.batchOfNobody()
 	case s.static:
 		if err := s.display(all, "", 0, o); err != nil {
 			return err
@@ -84,6 +74,28 @@ func (s *saltCall) runBatch(ctx context.Context, size string) error {
 	}
 
 	return exit(int(worst))
+}
+
+// batchOfNobody shows that no minion gets the job.
+func (s *saltCall) batchOfNobody() error {
+	s.println(client.ErrNoMinions.Error())
+	if s.static {
+		return s.showEmpty()
+	}
+	s.println("No minions matched the target.")
+	return s.nothing()
+}
+
+// secondsOf returns a duration of n seconds: at least 0, at most a year.
+func secondsOf(n float64) time.Duration {
+	const year = 365 * 24 * time.Hour
+	switch {
+	case !(n > 0):
+		return 0
+	case n > year.Seconds():
+		return year
+	}
+	return time.Duration(n * float64(time.Second))
 }
 
 // handOver passes a batch to the master, which runs it after this tool has ended (salt/cli/salt.py

@@ -72,12 +72,12 @@ func (s *saltCall) execute(ctx context.Context) error {
 	s.req.Timeout = timeout
 	s.static = s.values.Bool("static")
 
+	if s.values.Bool("preview_target") { // Salt runs the job if it is a batch
+		return s.preview(ctx)
+	}
 	batch := s.values.Str("batch")
 	if batch != "" || s.static {
 		return s.runBatch(ctx, batch)
-	}
-	if s.values.Bool("preview_target") {
-		return s.preview(ctx)
 	}
 
 	if limit := s.values.Int("batch_safe_limit"); limit > 1 {
@@ -235,7 +235,11 @@ func (s *saltCall) kwargs(ctx context.Context) error {
 }
 
 func (s *saltCall) publishOnly(ctx context.Context) error {
-	job, err := s.c.Publish(ctx, s.req)
+	req, err := s.chooseSubset(ctx)
+	var job client.Job
+	if err == nil {
+		job, err = s.c.Publish(ctx, req)
+	}
 	switch {
 	case err == client.ErrNoMinions:
 		s.println(err.Error())
@@ -249,6 +253,23 @@ func (s *saltCall) publishOnly(ctx context.Context) error {
 	return nil
 }
 
+// chooseSubset returns the request of the job. With --subset its target is a list of random minions.
+func (s *saltCall) chooseSubset(ctx context.Context) (client.Request, error) {
+	req := s.req
+	n := s.values.Int("subset")
+	if n <= 0 {
+		return req, nil
+	}
+
+	ids, err := s.c.Subset(ctx, req, n, rand.Shuffle)
+	if err != nil {
+		return req, err
+	}
+	req.Target = value.List(ids)
+	req.TargetType = "list"
+	return req, nil
+}
+
 // gather runs the job and prints each return as it arrives.
 func (s *saltCall) gather(ctx context.Context) error {
 	var jid string
@@ -257,17 +278,7 @@ func (s *saltCall) gather(ctx context.Context) error {
 		s.announce(j)
 	}
 
-	req := s.req
-	var err error
-	if n := s.values.Int("subset"); n > 0 {
-		var ids []string
-		ids, err = s.c.Subset(ctx, req, n, rand.Shuffle)
-		if err == nil {
-			list := value.List(ids)
-			req.Target, req.TargetType = list, "list"
-		}
-	}
-
+	req, err := s.chooseSubset(ctx)
 	o := s.returnOptions()
 	var bad error
 	var here *presence

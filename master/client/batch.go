@@ -186,6 +186,9 @@ func (c *Client) mayHandOver(ctx context.Context, data *value.Map) (key string, 
 func (c *Client) newBatch(ctx context.Context, q BatchRequest) (b *batch.State, up, down []string, err error) {
 	ping := q.Request
 	ping.Kwargs = q.Kwargs.Clone()
+	for _, name := range batch.JobFields() {
+		ping.Kwargs.Delete(name)
+	}
 	ping.Kwargs.Set("gather_job_timeout", int64(q.Gather/time.Second))
 	up, down, err = c.Ping(ctx, ping)
 	if err != nil || len(up) == 0 {
@@ -209,6 +212,7 @@ func (q BatchRequest) partFor(ids []string) Request {
 	req.TargetType = "list"
 	req.JID = q.JID
 	req.Kwargs = req.Kwargs.Clone()
+	req.Kwargs.Delete("delimiter") // of the batch's target
 	req.Kwargs.Set("raw", false)
 	req.Kwargs.Set("gather_job_timeout", int64(q.Gather/time.Second))
 	return req

@@ -463,6 +463,9 @@ func (b *driven) nextLoad(jid string, ids []string) *value.Map {
 	fun, _ := b.kept.Get("fun")
 	load := value.NewMap("fun", fun, "arg", arg, "tgt", tgt, "tgt_type", "list", "ret", b.kept.Str("ret"),
 		"jid", jid, "user", b.kept.Str("user"))
+	if fields := JobFieldsOf(b.kept.Map(JobFieldsKey)); fields.Len() > 0 {
+		load.Set("kwargs", fields)
+	}
 	for _, key := range []string{event.EauthField, jobs.AccountField} {
 		if text := b.kept.Str(key); text != "" && b.kept.Bool(ownKey) {
 			load.Set(key, text)

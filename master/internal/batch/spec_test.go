@@ -63,3 +63,12 @@ func TestReadSpec(t *testing.T) {
 		}
 	}
 }
+
+// TestSlicesHaveJobFields: each slice has the fields that the tool was given for the job, and no others.
+func TestSlicesHaveJobFields(t *testing.T) {
+	why := value.NewMap("why", "audit")
+	b := driven{kept: value.NewMap("fun", "test.ping", JobFieldsKey, value.NewMap("metadata", why, "nocache", true))}
+	if got := value.Repr(b.nextLoad(jid, []string{"a"}).Map("kwargs")); got != "{'metadata': {'why': 'audit'}}" {
+		t.Errorf("a slice has %s", got)
+	}
+}

@@ -1,0 +1,24 @@
+package batch
+
+import "saltern/master/value"
+
+// JobFieldsKey is the field of Salt's map of a batch that holds the [JobFields] of each slice. Salt ignores
+// it.
+const JobFieldsKey = "saltern_fields"
+
+// JobFields returns the names of the fields of a job that say how minions run its function, where they
+// return, and what the job is found by. Each slice of a batch has them; the ping before it does not.
+func JobFields() []string {
+	return []string{"ret_config", "ret_kwargs", "metadata", "module_executors", "executor_opts", "start_event"}
+}
+
+// JobFieldsOf returns the [JobFields] in a map. m may be nil.
+func JobFieldsOf(m *value.Map) *value.Map {
+	fields := value.NewMap()
+	for _, name := range JobFields() {
+		if v, ok := m.Get(name); ok {
+			fields.Set(name, v)
+		}
+	}
+	return fields
+}
