@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
@@ -61,10 +62,10 @@ func (s *Server) jobOf(low *value.Map, exclude ...string) (job, error) {
 	kwarg, _ := take("kwarg").(*value.Map)
 	j.Arg = condition(arg, kwarg)
 
-	n, _ := wholeNumber(take("timeout")) // as in Salt, a value that is no number means the default
-	gather, _ := wholeNumber(rest.Value("gather_job_timeout"))
-	for name, n := range map[string]int64{"timeout": n, "gather_job_timeout": gather} {
-		if err := s.mayWait(name, float64(n)); err != nil {
+	n, _ := numberOf(take("timeout")) // as in Salt, a value that is no number means the default
+	gather, _ := numberOf(rest.Value("gather_job_timeout"))
+	for name, n := range map[string]float64{"timeout": n, "gather_job_timeout": gather} {
+		if err := s.mayWait(name, n); err != nil {
 			return j, err
 		}
 	}
@@ -90,7 +91,9 @@ func invalid(format string, args ...any) error {
 }
 
 // seconds returns a duration of n seconds, between 0 and a day.
-func seconds(n int64) time.Duration { return time.Duration(min(max(n, 0), 24*3600)) * time.Second }
+func seconds(n float64) time.Duration {
+	return time.Duration(min(max(n, 0), maxWait) * float64(time.Second))
+}
 
 // condition joins positional and named arguments to one list (salt/utils/args.py condition_input).
 func condition(arg []any, kwarg *value.Map) []any {
@@ -109,8 +112,20 @@ func condition(arg []any, kwarg *value.Map) []any {
 	return out
 }
 
+// refuseBatch returns an error for a command with the field batch. Salt ignores it and runs the command on all
+// minions at once.
+func refuseBatch(client string, low *value.Map) error {
+	if v, ok := low.Get("batch"); !ok || !value.Truth(v) {
+		return nil
+	}
+	return invalid("%s does not obey batch; nothing was run: use local_batch, or local_async with batch.", client)
+}
+
 // runLocal runs a command on minions and waits for their returns.
 func (s *Server) runLocal(ctx context.Context, in call) (any, error) {
+	if err := refuseBatch("local", in.low); err != nil {
+		return nil, err
+	}
 	j, err := s.jobOf(in.low)
 	if err != nil {
 		return nil, err
@@ -181,11 +196,10 @@ func (s *Server) startBatch(ctx context.Context, in call) (any, error) {
 		if !ok {
 			continue
 		}
-		n, ok := wholeNumber(v)
-		if !ok || n < 0 || n > maxWait {
-			return nil, invalid("%s must be a number of seconds, at most %d.", name, maxWait)
+		var err error
+		if *span, err = waitOf(name, v); err != nil {
+			return nil, err
 		}
-		*span = time.Duration(n) * time.Second
 	}
 	if v, ok := low.Get("failhard"); ok {
 		b, isBool := v.(bool)
@@ -220,6 +234,9 @@ func jobStarted(started client.Job, err error) (any, error) {
 
 // runSubset runs a command on a number of random minions that have its function.
 func (s *Server) runSubset(ctx context.Context, in call) (any, error) {
+	if err := refuseBatch("local_subset", in.low); err != nil {
+		return nil, err
+	}
 	n := int64(3)
 	for _, name := range []string{"subset", "sub"} {
 		v, ok := in.low.Get(name)
@@ -263,6 +280,29 @@ func wholeNumber(v any) (int64, bool) {
 	return 0, false
 }
 
+// numberOf returns v as a number, and accepts its digits as a text, too. It returns false for any other value.
+func numberOf(v any) (float64, bool) {
+	switch v := v.(type) {
+	case int64:
+		return float64(v), true
+	case float64:
+		return v, v == v
+	case string:
+		n, err := strconv.ParseFloat(v, 64)
+		return n, err == nil && n == n
+	}
+	return 0, false
+}
+
+// waitOf returns the value of the field name, a number of seconds.
+func waitOf(name string, v any) (time.Duration, error) {
+	n, ok := numberOf(v)
+	if !ok || n < 0 || n > maxWait {
+		return 0, invalid("%s must be a number of seconds, at most %d.", name, maxWait)
+	}
+	return seconds(n), nil
+}
+
 // runBatch runs a command on a part of the minions at a time.
 func (s *Server) runBatch(ctx context.Context, in call) ([]any, error) {
 	if value.Truth(in.low.Value("raw")) {
@@ -280,14 +320,24 @@ func (s *Server) runBatch(ctx context.Context, in call) ([]any, error) {
 		return nil, err
 	}
 
-	wait, _ := wholeNumber(in.low.Value("batch_wait"))
-	if err := s.mayWait("batch_wait", float64(wait)); err != nil {
+	if j.JID != "" {
+		return nil, invalid("A batch gets its job id from the master: leave out jid.")
+	}
+
+	waits, _ := numberOf(in.low.Value("batch_wait"))
+	if err := s.mayWait("batch_wait", waits); err != nil {
 		return nil, err
+	}
+	var wait time.Duration
+	if v := in.low.Value("batch_wait"); v != nil {
+		if wait, err = waitOf("batch_wait", v); err != nil {
+			return nil, err
+		}
 	}
 
 	gatherTime := s.master.GatherJobTimeout
-	if n, ok := wholeNumber(in.low.Value("gather_job_timeout")); ok && n > 0 {
-		gatherTime = seconds(n)
+	if n, ok := numberOf(in.low.Value("gather_job_timeout")); ok && n > 0 {
+		gatherTime = seconds(math.Ceil(n))
 	}
 
 	failhard := value.Truth(in.low.Value("failhard"))
@@ -304,20 +354,18 @@ func (s *Server) runBatch(ctx context.Context, in call) ([]any, error) {
 	c := s.clientFor(in)
 	defer c.Close()
 
-	j.Kwargs = credentials(in.low)
 	q := client.BatchRequest{
 		Request:  j.Request,
 		Size:     size,
-		Wait:     seconds(wait),
+		Wait:     wait,
 		Failhard: failhard,
 		Gather:   gatherTime,
 		JID:      newJID(s.now()),
 	}
 
-	q.Request.JID = ""
 	_, err = c.Batch(ctx, q,
 		client.BatchOutput{
-			Returned: func(r client.Return) { add(r.ID, r.Ret) },
+			Returned: func(r client.Return) { add(r.ID, shownReturn(r, j.full)) },
 			TimedOut: func(id string) { add(id, value.NewMap()) },
 		})
 

@@ -14,6 +14,7 @@ import (
 
 	"saltern/master/event"
 	"saltern/master/internal/mastertest"
+	"saltern/master/value"
 	"saltern/test/await"
 	"saltern/test/check"
 )
@@ -126,7 +127,10 @@ func TestBatchOfAPI(t *testing.T) {
 		"bob": {`"batch": 2`},
 		"alice": {`"batch": 0`, `"batch": "200%"`, `"batch": []`, `"batch": 1, "batch_wait": -1`, `"batch": 1, "timeout": "soon"`,
 			`"batch": 1, "failhard": "yes"`, `"batch": 1, "jid": "20261124155900000001"`, `"batch": 1, "metadata": {"a": 1}`,
-			`"batch": 1, "fun": ["test.arg", "test.ping"]`, `"batch": 1, "tgt": "web5"`},
+			`"batch": 1, "fun": ["test.arg", "test.ping"]`, `"batch": 1, "tgt": "web5"`,
+			`"batch": 1, "client": "local"`, `"batch": "10%", "client": "local_subset"`,
+			`"batch": 1, "client": "local_batch", "batch_wait": "soon"`, `"batch": 1, "client": "local_batch", "batch_wait": -1`,
+			`"batch": 1, "client": "local_batch", "jid": "20261124155900000001"`},
 	} {
 		for _, more := range mores {
 			if code, body := start(user, more); code < 400 || code > 401 {
@@ -157,6 +161,37 @@ func TestBatchOfAPI(t *testing.T) {
 	records := a.AwaitRecords(3, "job.publish") // of bob, of alice's target that does not answer, and of the batch
 	if r := records[len(records)-1]; r.User != "alice" || r.JID != answer.Return[0].JID || r.Minions != 4 {
 		t.Errorf("the record: %+v", r)
+	}
+}
+
+// TestBatchWhileCallerWaits: the fields of a command reach each slice of local_batch, and its time between
+// two slices may be a fraction of a second. Salt ignores the fields, and waits for whole seconds.
+func TestBatchWhileCallerWaits(t *testing.T) {
+	t.Parallel()
+	a := mastertest.StartAPIWith(t, batchOptions, "console: true\n")
+	hireCrew(t, a)
+	began := time.Now()
+	code, body, _ := a.Do("POST", "/run", `[{"client": "local_batch", "tgt": "web1|web2|web3", "tgt_type": "pcre", "fun": "test.arg",
+		"username": "alice", "password": "right", "eauth": "sharedsecret", "batch": 2, "batch_wait": 0.4, "full_return": true,
+		"metadata": {"why": "audit"}}]`)
+	if code != 200 || strings.Count(body, `"retcode": 0`) != 3 {
+		t.Errorf("%d %s", code, body)
+	}
+	if took := time.Since(began); took < 400*time.Millisecond {
+		t.Errorf("the batch took %s", took)
+	}
+
+	found, err := a.Parts.Runs.Call(await.Context(t), "jobs.list_jobs", nil,
+		value.NewMap("search_metadata", value.NewMap("why", "audit"), "search_function", "test.*"))
+	check.Must(t, err)
+	jobs := found.(*value.Map)
+	for jid := range jobs.All() {
+		if fun := jobs.Map(fmt.Sprint(jid)).Str("Function"); fun != "test.arg" {
+			t.Errorf("%s has the metadata", fun)
+		}
+	}
+	if jobs.Len() != 1 {
+		t.Errorf("found %s", mastertest.PlainText(jobs))
 	}
 }
 
