@@ -78,8 +78,10 @@ func (q *Query) matches(j Job) bool {
 	if len(q.Functions) > 0 && !anyGlob(q.Functions, j.Load.Value("fun")) {
 		return false
 	}
-	if len(q.Targets) > 0 && !anyGlob(q.Targets, j.Load.Value("tgt")) {
-		return false
+	if len(q.Targets) > 0 {
+		if target, _ := Target(j.Load); !anyGlob(q.Targets, target) {
+			return false
+		}
 	}
 	if q.Metadata != nil && !anyPair(q.Metadata, Metadata(j.Load)) {
 		return false
@@ -115,6 +117,27 @@ func anyPair(want *value.Map, have any) bool {
 		}
 	}
 	return false
+}
+
+// Target returns the target of a job as it was asked for, and its type. The load of a batch has the minions of
+// its last slice in their place. kind is nil if the load does not name it.
+func Target(load *value.Map) (target, kind any) {
+	if of := load.Map(BatchField); of.Value("tgt") != nil {
+		return of.Value("tgt"), of.Value("tgt_type")
+	}
+	return load.Value("tgt"), load.Value("tgt_type")
+}
+
+// Delimiter returns what separates the parts of a job's target, or "" if it is the usual colon.
+func Delimiter(load *value.Map) string {
+	delimiter := load.Map("kwargs").Str("delimiter")
+	if of := load.Map(BatchField); of != nil {
+		delimiter = of.Str("delimiter")
+	}
+	if delimiter == ":" {
+		return ""
+	}
+	return delimiter
 }
 
 // Metadata returns the metadata of a job, or nil. The metadata are a field of the load, of its

@@ -20,8 +20,9 @@ const (
 	// BatchField marks a job that gets to a part of its minions at a time. It holds a map of the number
 	// of all minions ("minions"), of those that did not answer a ping ("absent") and of how many get the
 	// job at a time ("size"), the id of the master that runs it ("master"), the target as it was asked
-	// for ("tgt" and "tgt_type"; a long one is left out) and how the batch was asked for ("asked", see
-	// batch.Spec). Masters of an older version leave out all but the first and the third.
+	// for ("tgt" and "tgt_type", and "delimiter" unless it is a colon; a long one is left out) and how the
+	// batch was asked for ("asked", see batch.Spec). Masters of an older version leave out all but the
+	// first and the third.
 	BatchField = "saltern_batch"
 )
 

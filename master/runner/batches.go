@@ -109,7 +109,7 @@ func (c *call) stopElsewhere(ctx context.Context, jid string) (stopped bool, err
 	return c.BatchesElsewhere.Stop(ctx, jid, c.ownerOfBatch(jid))
 }
 
-// killJob tells the minions that have a job and have not returned to end it.
+// killJob tells the minions that have a job and have not returned to end it. It does not wait for their answers.
 func (c *call) killJob(jid string) error {
 	if c.Minions == nil {
 		return errors.New("this process cannot run jobs")
@@ -127,7 +127,7 @@ func (c *call) killJob(jid string) error {
 	if len(atWork) == 0 {
 		return nil
 	}
-	_, err = c.Minions.Ask(c.ctx, Question{
+	_, err = c.Minions.Tell(c.ctx, Question{
 		Target:     value.List(atWork),
 		TargetType: "list",
 		Fun:        "saltutil.kill_job",

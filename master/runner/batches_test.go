@@ -59,9 +59,15 @@ func (o others) Stop(ctx context.Context, jid, owner string) (bool, error) {
 // killed keeps what minions were asked.
 type killed struct{ questions []Question }
 
-func (k *killed) Ask(_ context.Context, q Question) (Answer, error) {
+func (k *killed) Tell(_ context.Context, q Question) (int, error) {
 	k.questions = append(k.questions, q)
-	return Answer{}, nil
+	return 2, nil
+}
+
+// Ask waits for a minion that does not answer.
+func (k *killed) Ask(ctx context.Context, _ Question) (Answer, error) {
+	<-ctx.Done()
+	return Answer{}, ctx.Err()
 }
 
 // TestBatches: a batch is shown and stopped where it runs; the other masters are asked only for what this
@@ -71,7 +77,7 @@ func TestBatches(t *testing.T) {
 	cache, err := jobs.Open(jobs.Config{Dir: t.TempDir(), HashType: "sha256"}, slog.New(slog.DiscardHandler))
 	ok(t, err)
 	defer cache.Close(context.Background())
-	of := m("minions", int64(9), "size", int64(2), "master", "n2", "tgt", "web*", "tgt_type", "glob")
+	of := m("minions", int64(9), "size", int64(2), "master", "n2", "tgt", "web*", "tgt_type", "glob", "delimiter", "|")
 	ok(t, cache.SaveLoad(t.Context(), theirs, m("fun", "test.ping", "tgt", []any{"web1", "web2"}, "tgt_type", "list", jobs.BatchField, of),
 		[]string{"web1", "web2"}))
 
@@ -105,13 +111,21 @@ func TestBatches(t *testing.T) {
 		t.Errorf("asked %q", got)
 	}
 
+	for target, want := range map[string]int{"web[*]": 1, "web1": 0} { // as it was asked for, not of the last slice
+		got, err := New().Call(t.Context(), env, "jobs.list_jobs", nil, m("search_target", target))
+		ok(t, err)
+		if n := got.(*value.Map).Len(); n != want {
+			t.Errorf("search_target=%s finds %d", target, n)
+		}
+	}
+
 	show := func() (job *value.Map) {
 		t.Helper()
 		got, err := call("jobs.list_job", theirs)
 		ok(t, err)
 		return got.(*value.Map)
 	}
-	if job := show(); job.Str("Target") != "web*" || job.Str("Target-type") != "glob" || job.Map("Batch").Value("pending") != int64(4) {
+	if job := show(); job.Str("Target") != "web*" || job.Str("Target-type") != "glob" || job.Str("Delimiter") != "|" || job.Map("Batch").Value("pending") != int64(4) {
 		t.Errorf("the job: %s", JSON(job, false))
 	}
 	elsewhere.fail = errors.New("n2 did not answer")

@@ -74,6 +74,9 @@ type Minions interface {
 	// Ask publishes a job and gathers the returns until all minions have answered or have failed to
 	// answer in time. If Timeout or Gather is zero, the configured value applies.
 	Ask(ctx context.Context, q Question) (Answer, error)
+	// Tell publishes a job and waits for no return. It returns how many minions get the job: 0 if the target
+	// selects none.
+	Tell(ctx context.Context, q Question) (minions int, err error)
 }
 
 // Question is a job that a runner publishes to minions.

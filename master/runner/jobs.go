@@ -98,13 +98,19 @@ func describe(load *value.Map) *value.Map {
 	out := value.NewMap(
 		"Function", or("fun", "unknown-function"),
 		"Arguments", or("arg", []any{}),
-		"Target", or("tgt", "unknown-target"),
-		"Target-type", or("tgt_type", "list"),
+		"Target", "unknown-target",
+		"Target-type", "list",
 		"User", or("user", "root"))
 
-	if of := load.Map(jobs.BatchField); of.Value("tgt") != nil { // the load has the minions of one slice
-		out.Set("Target", of.Value("tgt"))
-		out.Set("Target-type", of.Str("tgt_type"))
+	target, kind := jobs.Target(load)
+	if target != nil {
+		out.Set("Target", target)
+	}
+	if kind != nil {
+		out.Set("Target-type", kind)
+	}
+	if delimiter := jobs.Delimiter(load); delimiter != "" { // Salt does not tell it
+		out.Set("Delimiter", delimiter)
 	}
 	if m := jobs.Metadata(load); m != nil {
 		out.Set("Metadata", m)

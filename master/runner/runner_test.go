@@ -90,6 +90,10 @@ func (f *fake) Ask(_ context.Context, q Question) (Answer, error) {
 	f.asked = append(f.asked, q)
 	return f.answer, nil
 }
+func (f *fake) Tell(_ context.Context, q Question) (int, error) {
+	f.asked = append(f.asked, q)
+	return len(f.answer.Expected), nil
+}
 func (f *fake) Match(tgt any, typ string) ([]string, error) {
 	var out []string
 	for _, id := range f.accepted {

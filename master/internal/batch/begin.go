@@ -20,6 +20,7 @@ type Own struct {
 	Arg         []any // the last one may be the map of named arguments
 	Target      any   // as it was asked for
 	TargetType  string
+	Delimiter   string        // between the parts of the target; "": a colon
 	Spec        Spec          // as it was asked for; its zero value if a saved job says how the batch proceeds
 	Return      string        // returners on the minions, separated by commas
 	Timeout     time.Duration // how long a minion may take
@@ -112,6 +113,9 @@ func (m *Manager) batchField(own Own, state *State) *value.Map {
 	if event.Weight(value.NewMap("tgt", own.Target)) <= maxKeptTarget {
 		of.Set("tgt", own.Target)
 		of.Set("tgt_type", own.TargetType)
+		if own.Delimiter != "" && own.Delimiter != ":" {
+			of.Set("delimiter", own.Delimiter)
+		}
 	}
 	if own.Spec != (Spec{}) {
 		of.Set("asked", own.Spec.Map())

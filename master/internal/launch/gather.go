@@ -13,16 +13,29 @@ import (
 // Ask publishes a job and collects its returns, for runners. After the timeout it asks the silent
 // minions whether they still run the job (find_job), and repeats that until no minion does.
 func (l *Launcher) Ask(ctx context.Context, q runner.Question) (runner.Answer, error) {
-	arg := q.Arg
-	if arg == nil {
-		arg = []any{}
-	}
-
-	j, err := l.New(ctx, l.Own(q.Fun, arg, q.Target, q.TargetType, ""))
+	j, err := l.jobOf(ctx, q)
 	if err != nil || len(j.Minions) == 0 {
 		return runner.Answer{Returns: map[string]*value.Map{}}, err
 	}
 	return l.Collect(ctx, j, q.Timeout, q.Gather)
+}
+
+// Tell implements runner.Minions.
+func (l *Launcher) Tell(ctx context.Context, q runner.Question) (minions int, err error) {
+	j, err := l.jobOf(ctx, q)
+	if err != nil || len(j.Minions) == 0 {
+		return 0, err
+	}
+	return len(j.Minions), l.Start(ctx, j)
+}
+
+// jobOf returns the job of a question of a runner.
+func (l *Launcher) jobOf(ctx context.Context, q runner.Question) (*Job, error) {
+	arg := q.Arg
+	if arg == nil {
+		arg = []any{}
+	}
+	return l.New(ctx, l.Own(q.Fun, arg, q.Target, q.TargetType, ""))
 }
 
 // Collect starts a job and collects its returns as Ask does. If timeout or gather is zero, the

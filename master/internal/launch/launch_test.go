@@ -663,6 +663,31 @@ func ask(t *testing.T, answer func(fun string, minions []string) map[string]any)
 	return a, time.Since(began)
 }
 
+// TestTell: a runner waits for nobody's return.
+func TestTell(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bus := event.NewBus(time.Now, 1<<20)
+		published := 0
+		l, _ := withSteps(t, func(c *Config) {
+			c.Bus = bus
+			c.Publish = func(_ context.Context, _ *value.Map, minions []string) error {
+				published += len(minions)
+				return nil
+			}
+		})
+		began := time.Now()
+		for target, want := range map[string]int{"web*": 2, "none": 0} {
+			n, err := l.Tell(t.Context(), runner.Question{Target: target, TargetType: "glob", Fun: "test.ping"})
+			if n != want || err != nil {
+				t.Errorf("%s: %d minions, %v", target, n, err)
+			}
+		}
+		if took := time.Since(began); published != 2 || took > time.Second {
+			t.Errorf("%d minions got the job, in %s", published, took)
+		}
+	})
+}
+
 // TestAsk: a runner waits for the returns of its job as long as minions run it, and no longer.
 func TestAsk(t *testing.T) {
 	all := map[string]any{"db1": true, "web1": true, "web2": true}

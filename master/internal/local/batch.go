@@ -164,6 +164,7 @@ func (s *Service) begin(ctx context.Context, b *newBatch) error {
 		Arg:        load.List("arg"),
 		Target:     b.job.Target,
 		TargetType: launch.TargetType(load),
+		Delimiter:  launch.Delimiter(load),
 		Spec:       b.spec,
 		Return:     load.Str("ret"),
 		Timeout:    b.spec.Timeout,

@@ -23,8 +23,16 @@ func (c *Console) runAgainURL(m *value.Map) string {
 	if ids, ok := target.([]any); ok && !plainIDs(ids) {
 		return ""
 	}
-	return c.runURL(m, targetText(target, fieldBytes), cmp.Or(m.Str("Target-type"), "glob"))
+	kind := cmp.Or(m.Str("Target-type"), "glob")
+	if otherDelimiter(m) && kind != "list" {
+		return ""
+	}
+	return c.runURL(m, targetText(target, fieldBytes), kind)
 }
+
+// otherDelimiter reports whether the parts of a job's target are separated by something else than a colon.
+// The form has no field for that: with a colon the target selects other minions.
+func otherDelimiter(m *value.Map) bool { return m.Str("Delimiter") != "" }
 
 // runFailedURL returns the URL of the form to run the job again on these minions, or "" when the form
 // cannot hold it.
@@ -70,7 +78,7 @@ func (c *Console) runRestURL(m *value.Map, p *batchProgress) string {
 		}
 		return c.runURL(m, targetText(rest, fieldBytes), kind)
 	}
-	if !isText {
+	if !isText || otherDelimiter(m) {
 		return ""
 	}
 

@@ -80,6 +80,7 @@ func TestRestOfTarget(t *testing.T) {
 		target any
 		kind   string
 		want   string // "": there is no form
+		parted string // delimiter of the target; "": a colon
 		have   string // a further minion that has the job; "": none
 	}{
 		{target: "web*", kind: "glob", have: "x or E@.+"},
@@ -93,6 +94,8 @@ func TestRestOfTarget(t *testing.T) {
 		{target: "web*\tor\t*", kind: "glob"},
 		{target: "web*", kind: "glob", want: "web* and not L@web1,web2"},
 		{target: "os:Debian", kind: "grain", want: "G@os:Debian and not L@web1,web2"},
+		{target: "os|Debian", kind: "grain", parted: "|"},
+		{target: []any{"web2", "db1"}, kind: "list", want: "db1", parted: "|"},
 		{target: "web* or db*", kind: "compound", want: "( web* or db* ) and not L@web1,web2"},
 		{target: []any{"web2", "db1"}, kind: "list", want: "db1"},
 		{target: "web2,db1", kind: "list", want: "db1"},
@@ -107,6 +110,14 @@ func TestRestOfTarget(t *testing.T) {
 			value.NewMap("size", "1"))
 		if tt.have != "" {
 			job.Set("Minions", append(job.List("Minions"), tt.have))
+		}
+		if tt.parted != "" {
+			job.Set("Delimiter", tt.parted)
+			job.Set("Target", tt.target)
+			job.Set("Target-type", tt.kind)
+			if again := c.runAgainURL(job); (again != "") != (tt.want != "") {
+				t.Errorf("%v by %s: run again at %q", tt.target, tt.kind, again)
+			}
 		}
 		u, err := url.Parse(c.runRestURL(job, batchOf(job)))
 		if err != nil || u.Query().Get("tgt") != tt.want {

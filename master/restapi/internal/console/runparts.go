@@ -61,9 +61,9 @@ func (p parts) problem() string {
 		if text == "" {
 			continue
 		}
-		n, err := strconv.ParseInt(text, 10, 64)
+		n, err := strconv.ParseFloat(text, 64)
 		if err != nil {
-			return "The times of a batch are whole numbers of seconds."
+			return "The times of a batch are numbers of seconds."
 		}
 		m.Set(name, n)
 	}

@@ -13,10 +13,10 @@ func TestStartBatch(t *testing.T) {
 	c := newConsole(t, "")
 	m := newAsking()
 	a := ask(t, c, m, http.MethodPost, "/run", runForm("tgt", "web*", "fun", "test.ping",
-		"batch", "25%", "batch_wait", "5", "timeout", "60", "failhard", "1"))
+		"batch", "25%", "batch_wait", "1.5", "timeout", "60", "failhard", "1"))
 	got := m.started()
 	want := value.NewMap("client", "local_async", "fun", "test.ping", "tgt", "web*", "tgt_type", "glob", "arg", []any{},
-		"batch", "25%", "failhard", true, "batch_wait", "5", "timeout", "60")
+		"batch", "25%", "failhard", true, "batch_wait", "1.5", "timeout", "60")
 	if a.Code != http.StatusSeeOther || !value.Equal(got, want) {
 		t.Errorf("%d, asked %s", a.Code, value.Repr(got))
 	}
@@ -54,6 +54,8 @@ func TestRefusedBatches(t *testing.T) {
 		"more than all":        {"batch", "150%"},
 		"a word":               {"batch", hostile},
 		"a wait of a word":     {"batch", "1", "batch_wait", "soon"},
+		"a wait of no number":  {"batch", "1", "batch_wait", "nan"},
+		"a wait for ever":      {"batch", "1", "batch_wait", "inf"},
 		"a negative wait":      {"batch", "1", "batch_wait", "-1"},
 		"a year":               {"batch", "1", "timeout", "31536000"},
 		"a time alone":         {"timeout", "60"},
