@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"saltern/test/await"
+	"saltern/test/orphan"
 )
 
 func sh(text string, args ...string) []string { return append([]string{"sh", "-c", text}, args...) }
@@ -154,30 +154,9 @@ func TestBoundsOutput(t *testing.T) {
 
 // TestChildEndsWithUs kills a process that runs a command.
 func TestChildEndsWithUs(t *testing.T) {
-	const pidFile = "SALTERN_TEST_PID_FILE"
-	if file := os.Getenv(pidFile); file != "" {
-		e := Exec{EndsWithUs: true, AllOutput: true, Limit: time.Hour}
-		_, err := e.Run(t.Context(), sh(`echo $$ >"$1.new"; mv "$1.new" "$1"; exec sleep 600`, "sh", file))
-		t.Fatal(err)
-	}
-
-	file := filepath.Join(t.TempDir(), "pid")
-	helper := exec.Command(os.Args[0], "-test.run=^TestChildEndsWithUs$")
-	helper.Env = append(os.Environ(), pidFile+"="+file)
-	if err := helper.Start(); err != nil {
-		t.Fatal(err)
-	}
-	var pid int
-	await.That(t, "the command", func() bool {
-		text, _ := os.ReadFile(file)
-		pid, _ = strconv.Atoi(strings.TrimSpace(string(text)))
-		return pid > 0
-	})
-	_ = helper.Process.Kill()
-	_ = helper.Wait()
-	await.That(t, "the command's end", func() bool {
-		state, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-		return err != nil || strings.Contains(string(state), ") Z ")
+	orphan.Check(t, "program", func(string) {
+		_, err := Exec{EndsWithUs: true, AllOutput: true, Limit: time.Hour}.Run(t.Context(), sh("exec program"))
+		t.Error(err)
 	})
 }
 

@@ -169,8 +169,10 @@ func runGit(ctx context.Context, limit time.Duration, env, argv []string, maxOut
 	return runGitBy(ctx, command.Exec{Limit: limit, MaxOutput: maxOutput, Env: env}, argv)
 }
 
-// runGitBy runs git as exec says, and returns its output.
+// runGitBy runs git as exec says, and returns its output. git does not outlive this process: the next
+// one works in the same repositories.
 func runGitBy(ctx context.Context, exec command.Exec, argv []string) ([]byte, error) {
+	exec.EndsWithUs = true
 	out, err := exec.Run(ctx, argv)
 	switch {
 	case ctx.Err() != nil:

@@ -18,6 +18,7 @@ import (
 	"saltern/master/value"
 	"saltern/test/await"
 	"saltern/test/logged"
+	"saltern/test/orphan"
 )
 
 // fakeGPG is a program gpg for tests. A message says what it does.
@@ -373,4 +374,13 @@ func TestUnavailable(t *testing.T) {
 	if _, err := d.Value(t.Context(), nil, nil, "no message at all"); !errors.Is(err, ErrUnavailable) || Unable(err) {
 		t.Errorf("without gpg: %v", err)
 	}
+}
+
+// TestGPGEndsWithTheMaster kills a process that runs gpg.
+func TestGPGEndsWithTheMaster(t *testing.T) {
+	orphan.Check(t, "gpg", func(path string) {
+		d := New(Config{Path: path, Keydir: t.TempDir(), Takes: time.Hour})
+		_, err := d.Value(t.Context(), nil, nil, message("x"))
+		t.Error(err)
+	})
 }

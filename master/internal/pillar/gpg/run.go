@@ -70,12 +70,13 @@ func (d *Decrypter) run(ctx context.Context, message string) (string, error) {
 	}
 
 	gpg := command.Exec{
-		Path:      program,
-		Limit:     d.cfg.Takes,
-		MaxOutput: MaxSecret,
-		Env:       d.env(),
-		Add:       []string{"LC_ALL=C.UTF-8"}, // gpg names the users of keys in its messages
-		Stdin:     message,
+		Path:       program,
+		Limit:      d.cfg.Takes,
+		MaxOutput:  MaxSecret,
+		EndsWithUs: true,
+		Env:        d.env(),
+		Add:        []string{"LC_ALL=C.UTF-8"}, // gpg names the users of keys in its messages
+		Stdin:      message,
 	}
 	d.mu.Lock()
 	d.stats.Runs++
