@@ -307,36 +307,38 @@ func (r *batchRun) publish(ctx context.Context, ids []string) error {
 // releaseEnded frees the slots of minions whose parts of the batch no longer wait for returns, and
 // reports whether there were any.
 func (r *batchRun) releaseEnded(ctx context.Context, before []*watch) bool {
-	ctx, cancel := context.WithTimeout(ctx, catchUpWait)
+	ctx, cancel := context.WithTimeout(ctx, endedWait)
 	defer cancel()
 	any := false
 	for _, w := range before {
-		if slices.Contains(r.parts, w) {
-			continue
-		}
-
-		any = true
-		lost := slices.DeleteFunc(slices.Clone(w.targets), func(id string) bool { return w.found[id] })
-		r.client.layOut(ctx, w.jid, lost)
-		for _, id := range w.targets {
-			if w.found[id] {
-				continue
-			}
-
-			if ret, ok := r.client.cached(w.jid, id); ok { // the event of the return was lost
-				r.state.Returned(id, ret.Code() > 0, r.client.cfg.Now())
-				r.heldReturns = append(r.heldReturns, ret)
-				continue
-			}
-
-			r.state.TimedOut(id, r.client.cfg.Now())
-			if r.output.TimedOut != nil {
-				r.output.TimedOut(id)
-			}
+		if !slices.Contains(r.parts, w) {
+			any = true
+			r.releasePart(ctx, w)
 		}
 	}
 
 	return any
+}
+
+// releasePart frees the slots of the minions of one part. Its minions that have not returned count as lost afterwards,
+// so the part has a wait of its own: those before it may have used up theirs.
+func (r *batchRun) releasePart(ctx context.Context, w *watch) {
+	ctx, cancel := context.WithTimeout(ctx, catchUpWait)
+	defer cancel()
+	lost := slices.DeleteFunc(slices.Clone(w.targets), func(id string) bool { return w.found[id] })
+	r.client.layOut(ctx, w.jid, lost)
+	for _, id := range lost {
+		if ret, ok := r.client.cached(w.jid, id); ok { // the event of the return was lost
+			r.state.Returned(id, ret.Code() > 0, r.client.cfg.Now())
+			r.heldReturns = append(r.heldReturns, ret)
+			continue
+		}
+
+		r.state.TimedOut(id, r.client.cfg.Now())
+		if r.output.TimedOut != nil {
+			r.output.TimedOut(id)
+		}
+	}
 }
 
 // awaitReturns handles returns that arrive until deadline. It returns false when the batch must

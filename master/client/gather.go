@@ -230,8 +230,14 @@ func (c *Client) takeEvent(ws []*watch, e event.Event, yield func(*watch, Return
 	return true
 }
 
-// catchUpWait bounds how long an event loop waits for the files of all jobs that it watches.
-const catchUpWait = 5 * time.Second
+// Bounds of how long an event loop waits for files of jobs.
+const (
+	// catchUpWait is for all jobs that a loop watches, when it catches up: it looks again at the end of each. It is also
+	// for each part of a batch that has ended.
+	catchUpWait = 5 * time.Second
+	// endedWait is for all parts that have ended at once.
+	endedWait = time.Minute
+)
 
 // catchUp reads from the job cache the returns that arrived while the bus was not reachable. It
 // returns false when yield has returned false.
