@@ -211,7 +211,8 @@ const (
 	GitHostKeyFault  Fault = "git remotes are not trusted"
 	GitRefFault      Fault = "branches of git remotes are gone"
 	GitSizeFault     Fault = "git remotes are too large"
-	JobCacheFault    Fault = "job cache" // the job cache cannot store returns
+	JobCacheFault    Fault = "job cache"    // the job cache cannot store returns
+	JobSegmentsFault Fault = "job segments" // jobs and returns on the disk cannot be read
 	KeyRotationFault Fault = "key rotation"
 	MinionCacheFault Fault = "minion cache"
 	MinionClockFault Fault = "minion clocks"

@@ -115,6 +115,7 @@ func (r *Reporter) Write() {
 	r.watchPostgres()
 	r.Problems.Report(control.AuditFault, r.Audit.Fault())
 	r.Problems.Report(control.PillarCheckFault, r.Pillars.CheckFault())
+	r.Problems.Report(control.JobSegmentsFault, r.Jobs.SegmentFault())
 	b, err := json.Marshal(r.status())
 	if err == nil {
 		err = writeFile(filepath.Join(r.Options.CacheDir, control.StatusFile), append(b, '\n'))

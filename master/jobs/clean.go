@@ -84,11 +84,12 @@ func (c *Local) cleanHome(oldest time.Time) (removed int) {
 			continue
 		}
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			c.log.Error("a segment of old jobs and returns cannot be removed", "path", path, "error", err)
+			c.home.noteStuck(g, err)
 			continue
 		}
 		removed += c.home.remove(g)
 	}
+	c.home.bad.removeOld(oldest)
 	return removed
 }
 

@@ -16,6 +16,7 @@ type home struct {
 	seed  maphash.Seed
 	log   *slog.Logger
 	kinds *known[listedJob] // what a listing has read of jobs
+	bad   badSegments
 
 	archived bool // there is an archive
 	closed   bool // it takes no further segments (Config.Files)
@@ -52,7 +53,9 @@ type homeSegment struct {
 
 	archived   bool // the archive has its returns
 	damaged    bool // it has gaps, and the file stays as it is
-	unreadable bool // somebody was told that a part of it cannot be read
+	unreadable bool // the log says that a part of it cannot be read
+	lossy      bool // a part of it cannot be read, and no later try will change that
+	stuck      bool // the log says that it cannot be removed
 }
 
 // ref is the place of a record.
@@ -77,7 +80,12 @@ type place struct {
 }
 
 func newHome(log *slog.Logger) *home {
-	return &home{seed: maphash.MakeSeed(), log: log, kinds: newKnown[listedJob](maxKinds)}
+	return &home{
+		seed:  maphash.MakeSeed(),
+		log:   log,
+		kinds: newKnown[listedJob](maxKinds),
+		bad:   badSegments{log: log},
+	}
 }
 
 func (h *home) jobHash(jid string) uint32 { return uint32(maphash.String(h.seed, jid)) }

@@ -108,8 +108,8 @@ func parseIndex(index []byte, size int64, yield func(*record)) bool {
 	return true
 }
 
-// loadKept adds the segments that earlier runs have kept. It returns the number of the next segment. Segments
-// that cannot be read stay as they are, and are left out.
+// loadKept adds the segments that earlier runs have kept. It returns the number of the next segment. It leaves out
+// segments that cannot be read, see badSegments.
 func (h *home) loadKept(dir string) (next uint64, err error) {
 	list, err := os.ReadDir(dir)
 	if err != nil {
@@ -119,13 +119,21 @@ func (h *home) loadKept(dir string) (next uint64, err error) {
 	for _, e := range list {
 		digits, ok := strings.CutSuffix(e.Name(), keptSuffix)
 		n, err := strconv.ParseUint(digits, 10, 63)
-		if !ok || err != nil || !e.Type().IsRegular() {
+		if !ok || err != nil {
 			continue
 		}
+
 		next = max(next, n+1)
 		path := filepath.Join(dir, e.Name())
-		if err := h.loadSegment(n, path); err != nil {
-			h.log.Error("jobs and returns of a segment cannot be read and are left out", "path", path, "error", err)
+		err = errNoRegularFile
+		if e.Type().IsRegular() {
+			err = h.loadSegment(n, path)
+		}
+		if isOutOfMeans(err) {
+			return 0, fmt.Errorf("open job journal: %w", err)
+		}
+		if err != nil {
+			h.bad.add(path, err)
 		}
 	}
 	return next, nil
@@ -163,14 +171,23 @@ func (h *home) loadSegment(number uint64, path string) error {
 	if err != nil {
 		return err
 	}
-	g := h.begin(number, path, m)
-	h.noteUnarchived(g) // it is not known
+	if err := badContent(b); err != nil {
+		return err
+	}
+	var recs []*record
 	damaged, _, _ := scanSegment(b, func(r *record) error {
 		if checkRecord(r) == nil {
-			h.addRecords(g, r)
+			recs = append(recs, r)
 		}
 		return nil
 	})
+	if len(recs) == 0 { // one without records is not kept
+		return errNothingInside
+	}
+
+	g := h.begin(number, path, m)
+	h.noteUnarchived(g) // it is not known
+	h.addRecords(g, recs...)
 	h.seal(g)
 	if damaged > 0 {
 		h.noteDamaged(g)
@@ -189,11 +206,15 @@ func (h *home) loadSegment(number uint64, path string) error {
 
 func readMark(r io.ReaderAt) (m mark, err error) {
 	head := make([]byte, segmentHead)
-	if _, err := r.ReadAt(head, 0); err != nil {
+	n, err := r.ReadAt(head, 0)
+	if errors.Is(err, io.EOF) && n < len(head) {
+		return m, errNothingInside
+	}
+	if err != nil && n < len(head) {
 		return m, err
 	}
 	if string(head[:len(segmentMagic)]) != segmentMagic {
-		return m, errors.New("it is no segment of the job journal")
+		return m, errNoSegment
 	}
 	return mark(head[len(segmentMagic):]), nil
 }
@@ -439,14 +460,4 @@ func (h *home) each(jid string, p part, visit func(*record)) error {
 		}
 	}
 	return failed
-}
-
-func (h *home) noteUnreadable(g *homeSegment, err error) {
-	h.mu.Lock()
-	said := g.unreadable
-	g.unreadable = true
-	h.mu.Unlock()
-	if !said {
-		h.log.Error("records of jobs cannot be read and are left out", "error", err)
-	}
 }

@@ -133,9 +133,16 @@ func (j *journal) leftSegments() ([]string, error) {
 			kept[e.Name()] = true
 		}
 		s, ok := strings.CutSuffix(e.Name(), segmentSuffix)
-		if n, err := strconv.ParseUint(s, 10, 63); ok && err == nil && e.Type().IsRegular() {
+		n, err := strconv.ParseUint(s, 10, 63)
+		if !ok || err != nil {
+			continue
+		}
+
+		j.nextNumber = max(j.nextNumber, n+1)
+		if e.Type().IsRegular() {
 			nums = append(nums, n)
-			j.nextNumber = max(j.nextNumber, n+1)
+		} else {
+			j.home.bad.add(filepath.Join(j.dir, e.Name()), errNoRegularFile)
 		}
 	}
 

@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// replay writes the files of an earlier run's records and removes the run's segments. If records
+// replay writes the files of an earlier run's records and removes the run's segments. It leaves out segments that cannot
+// be read, see badSegments. If records
 // cannot become files now, in most cases because the disk is full, it passes them to the background
 // writer, because a master must start even on a full disk.
 func (c *Local) replay() error {
@@ -23,19 +24,29 @@ func (c *Local) replay() error {
 		return err
 	}
 
-	segs := make([]*segment, len(paths))
+	var segs []*segment
 	var waiting int
-	for i, path := range paths {
-		segs[i] = &segment{path: path, sealed: true}
-		if c.journal.noteJobs {
-			segs[i].jids = map[string]bool{}
-		}
-		if err := c.replaySegment(segs[i], &waiting); err != nil {
+	for _, path := range paths {
+		content, err := readLeft(path)
+		if isOutOfMeans(err) {
 			return fmt.Errorf("replay job journal %s: %w", path, err)
 		}
+		if err != nil {
+			c.home.bad.add(path, err)
+			continue
+		}
+
+		seg := &segment{path: path, sealed: true}
+		if c.journal.noteJobs {
+			seg.jids = map[string]bool{}
+		}
+		if err := c.replaySegment(seg, content, &waiting); err != nil {
+			return fmt.Errorf("replay job journal %s: %w", path, err)
+		}
+		segs = append(segs, seg)
 	}
 
-	if len(paths) == 0 {
+	if len(segs) == 0 {
 		return nil
 	}
 
@@ -60,15 +71,10 @@ func (c *Local) replay() error {
 	return errors.Join(c.journal.remove(done), c.journal.keep(stay))
 }
 
-// replaySegment writes the files of one segment's records and adds to *waiting the number of
+// replaySegment writes the files of the records of a segment with content b, and adds to *waiting the number of
 // records that must wait. After a record that must wait, all later records wait as well, to
 // preserve the order.
-func (c *Local) replaySegment(seg *segment, waiting *int) error {
-	b, err := os.ReadFile(seg.path)
-	if err != nil {
-		return err
-	}
-
+func (c *Local) replaySegment(seg *segment, b []byte, waiting *int) error {
 	c.adoptSegment(seg, b)
 	n := 0
 	damaged, tail, err := scanSegment(b, func(r *record) error {

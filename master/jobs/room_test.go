@@ -29,6 +29,12 @@ func (l *logText) Write(p []byte) (int, error) {
 	return l.b.Write(p)
 }
 
+func (l *logText) clear() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.b.Reset()
+}
+
 func (l *logText) count(text string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
