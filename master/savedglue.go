@@ -74,7 +74,7 @@ type ownBatches struct {
 func (b ownBatches) NewID() string { return b.ids.New() }
 
 func behalf(by saved.User) launch.Behalf {
-	b := launch.Behalf{User: by.Name, Eauth: by.Eauth}
+	b := launch.Behalf{User: by.Name, Eauth: by.Eauth, Saved: by.Saved}
 	if by.Limited {
 		b.Account = cmp.Or(by.Eauth, "host") + "/" + by.Name
 	}
@@ -110,6 +110,7 @@ func (s savedMinions) Ask(
 func (s savedMinions) Batch(ctx context.Context, own batch.Own, by saved.User, state *batch.State) (string, error) {
 	own.JID = s.ids.New()
 	own.Account = behalf(by).Account
+	own.Saved = by.Saved
 	load := value.NewMap("fun", own.Fun, "arg", own.Arg, "ret", own.Return, "tgt", own.Target)
 	if err := s.launch.RoomForBatch(own.Account, load, len(state.Pending), state.Size); err != nil {
 		return "", err

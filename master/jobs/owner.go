@@ -24,10 +24,15 @@ const (
 	// batch was asked for ("asked", see batch.Spec). Masters of an older version leave out all but the
 	// first and the third.
 	BatchField = "saltern_batch"
+	// SavedField marks a job that a saved job has started. It holds a map with the name of the saved job ("job")
+	// and, if the schedule ran it, of the schedule's entry ("schedule").
+	SavedField = "saltern_saved"
 )
 
 // OwnFields returns the fields above. The loads of Salt's masters do not have them, nor do returns.
-func OwnFields() []string { return []string{AccountField, OnlyField, ChosenField, BatchField} }
+func OwnFields() []string {
+	return []string{AccountField, OnlyField, ChosenField, BatchField, SavedField}
+}
 
 // Continues reports whether a load continues the stored job: whether the same caller runs the same
 // function with the same arguments under the job's id. Batches send such loads for their next

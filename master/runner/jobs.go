@@ -112,6 +112,9 @@ func describe(load *value.Map) *value.Map {
 	if delimiter := jobs.Delimiter(load); delimiter != "" { // Salt does not tell it
 		out.Set("Delimiter", delimiter)
 	}
+	if of := load.Map(jobs.SavedField); of != nil {
+		out.Set("Saved", of)
+	}
 	if m := jobs.Metadata(load); m != nil {
 		out.Set("Metadata", m)
 	}

@@ -74,6 +74,7 @@ func NewRuns(cfg RunsConfig) *Runs {
 func (r *Runs) Call(ctx context.Context, fun string, args []any, named *value.Map) (any, error) {
 	job := pyrunner.Job{JID: r.IDs.New(), User: r.User}
 	order := Order{JID: job.JID, By: Caller{User: r.User, All: true, Full: true, Granted: true}}
+	order.Schedule, _ = ctx.Value(entryKey{}).(string)
 	return r.callRunner(context.WithValue(ctx, orderKey{}, order), pyrunner.Call{
 		Fun:   fun,
 		Args:  args,
@@ -89,9 +90,18 @@ type Order struct {
 	Person bool   // a person waits for the result and may have changed files just before
 	// By is who called the runner. It is empty for a minion.
 	By Caller
+	// Schedule is the entry of the schedule that called the runner, or "".
+	Schedule string
 }
 
 type orderKey struct{}
+
+type entryKey struct{}
+
+// WithSchedule returns a context in which [Runs.Call] calls runners for an entry of the schedule.
+func WithSchedule(ctx context.Context, entry string) context.Context {
+	return context.WithValue(ctx, entryKey{}, entry)
+}
 
 // OrderOf returns the Order in the context of a runner, or the zero Order.
 func OrderOf(ctx context.Context) Order {

@@ -18,6 +18,35 @@ type oneID string
 
 func (id oneID) New() string { return string(id) }
 
+// TestOrderNamesTheSchedule: a runner that the schedule calls knows by which entry.
+func TestOrderNamesTheSchedule(t *testing.T) {
+	var order Order
+	table := New()
+	table.Add("own.order", func(ctx context.Context, _ *Env, _ []any, _ *value.Map) (any, error) {
+		order = OrderOf(ctx)
+		return nil, nil
+	})
+	r := NewRuns(RunsConfig{
+		Table: table,
+		Env:   &Env{Jobs: lab(t)},
+		User:  "salt",
+		IDs:   oneID("20260101000000000000"),
+		Now:   time.Now,
+		Log:   slog.New(slog.DiscardHandler),
+	})
+	for _, entry := range []string{"", "nightly"} {
+		ctx := t.Context()
+		if entry != "" {
+			ctx = WithSchedule(ctx, entry)
+		}
+		_, err := r.Call(ctx, "own.order", nil, nil)
+		ok(t, err)
+		if order.Schedule != entry || order.By.User != "salt" {
+			t.Errorf("%+v, want the entry %q", order, entry)
+		}
+	}
+}
+
 // TestSecretsOfRuns: the secrets in a runner's arguments appear neither in the events of its start
 // and end, nor in the list of runs in progress (jobs.master), the job cache or the log. The
 // function itself gets them.

@@ -52,17 +52,17 @@ func (b *tab) violations(axe string) (found []violation) {
 	return found
 }
 
-// TestDocPagesAccessible holds the pages in the documentation against axe-core, wide, narrow, light and dark. By
-// hand: make test-browser RUN=TestDocPagesAccessible.
-func TestDocPagesAccessible(t *testing.T) {
+// TestAllPagesAccessible holds all recorded pages, those in the documentation and those of hostile texts, against
+// axe-core, wide, narrow, light and dark. By hand: make test-browser RUN=TestAllPagesAccessible.
+func TestAllPagesAccessible(t *testing.T) {
 	script := axe(t)
 	b := open(t, pages(t, ""), 1280, 800)
 	for _, scheme := range []string{"light", "dark"} {
 		b.prefer(scheme)
 		for _, wide := range []int64{1280, 390} {
 			b.do("set the width", chromedp.EmulateViewport(wide, 800))
-			for _, name := range docPages(t) {
-				b.see("/docs/"+name+".html", "main")
+			for _, name := range append(hostilePages(t), docPages(t)...) {
+				b.see("/"+name+".html", "main")
 				b.accessible(script, fmt.Sprintf("%s, %d, %s", name, wide, scheme))
 				if over := get[int](b, `document.documentElement.scrollWidth - innerWidth`); over > 0 {
 					t.Errorf("%s, %d: it is %d pixels wider than the screen", name, wide, over)

@@ -91,16 +91,11 @@ func pages(t *testing.T, altered string) string {
 // testdata, wide, narrow and dark. -update writes those anew.
 func TestPictures(t *testing.T) {
 	t.Parallel()
-	names, err := filepath.Glob("../../master/restapi/internal/console/testdata/*.html")
-	if err != nil || len(names) < 15 {
-		t.Fatalf("%d pages: %v", len(names), err)
-	}
-
+	names := hostilePages(t)
 	base := pages(t, "")
 	b := open(t, base, 1280, 800)
 	for _, wide := range []int64{1280, 390} {
 		for _, name := range names {
-			name = strings.TrimSuffix(filepath.Base(name), ".html")
 			if name == "events" { // without events to listen to it is another page: see TestConsole
 				continue
 			}
@@ -129,14 +124,19 @@ func (b *tab) prefer(scheme string) {
 }
 
 // docPages returns the names of the pages whose pictures are in the documentation.
-func docPages(t *testing.T) (names []string) {
+func docPages(t *testing.T) []string { return recordedPages(t, "docs/") }
+
+// hostilePages returns the names of the other recorded pages, whose texts come from hostile minions.
+func hostilePages(t *testing.T) []string { return recordedPages(t, "") }
+
+func recordedPages(t *testing.T, folder string) (names []string) {
 	t.Helper()
-	files, err := filepath.Glob("../../master/restapi/internal/console/testdata/docs/*.html")
-	if err != nil || len(files) < 14 {
-		t.Fatalf("%d pages of the documentation: %v", len(files), err)
+	files, err := filepath.Glob("../../master/restapi/internal/console/testdata/" + folder + "*.html")
+	if err != nil || len(files) < 15 {
+		t.Fatalf("%d pages in %q: %v", len(files), folder, err)
 	}
 	for _, file := range files {
-		names = append(names, strings.TrimSuffix(filepath.Base(file), ".html"))
+		names = append(names, folder+strings.TrimSuffix(filepath.Base(file), ".html"))
 	}
 	return names
 }
@@ -150,7 +150,8 @@ func TestPicturesInDocs(t *testing.T) {
 	}
 	b := open(t, pages(t, ""), 1280, 800)
 	for _, name := range docPages(t) {
-		b.see("/docs/"+name+".html", "main")
+		b.see("/"+name+".html", "main")
+		name = strings.TrimPrefix(name, "docs/")
 		high := 2300
 		switch name {
 		case "job", "batch", "codes": // the rest is more of the same

@@ -246,7 +246,7 @@ func TestConsole(t *testing.T) {
 	}
 
 	_, text, _ = alice.send(t, "GET", "/console/", nil)
-	has("overview", text, "<dt>connected</dt><dd>1</dd>", "state.apply", "The master itself reports no problems.")
+	has("overview", text, `presence=connected">connected</a></dt><dd>1</dd>`, "state.apply", "The master itself reports no problems.")
 	_, text, _ = alice.send(t, "GET", "/console/minions?type=grain&tgt=note:*script*", nil)
 	has("minions", text, "web&lt;b&gt;1", lab.Newest, "1 minion with an accepted key")
 	_, text, _ = alice.send(t, "GET", "/console/minion?id="+url.QueryEscape(id), nil)

@@ -24,6 +24,7 @@ type Own struct {
 	Spec        Spec          // as it was asked for; its zero value if a saved job says how the batch proceeds
 	Return      string        // returners on the minions, separated by commas
 	Timeout     time.Duration // how long a minion may take
+	Saved       *value.Map    // value of [jobs.SavedField]; nil: no saved job started it
 }
 
 // ownKey marks the state of an Own batch in Salt's map of a batch. Whoever starts it also records
@@ -88,6 +89,9 @@ func (m *Manager) begin(ctx context.Context, b beginning) error {
 		jobs.BatchField, m.batchField(own, b.state),
 	)
 
+	if own.Saved != nil {
+		kept.Set(jobs.SavedField, own.Saved)
+	}
 	b.state.StopsLate = true
 	b.state.Fill(kept, now)
 	if err := m.writeState(own.JID, kept); err != nil {

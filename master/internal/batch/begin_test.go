@@ -23,6 +23,7 @@ func TestOwnBatchWithALimit(t *testing.T) {
 		Arg:     []any{"x", value.NewMap("__kwarg__", true, "k", "v")},
 		Target:  "*",
 		Timeout: time.Minute,
+		Saved:   value.NewMap("job", "apply"),
 	}
 	for _, c := range []struct {
 		name   string
@@ -31,6 +32,7 @@ func TestOwnBatchWithALimit(t *testing.T) {
 	}{{"within", 3, false}, {"beyond", 2, true}} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
+			w.saved = "apply"
 			state := New([]string{"a", "b", "c", "d", "e"}, 1)
 			state.Limited = true
 			state.MostFailures = c.most

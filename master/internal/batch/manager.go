@@ -471,8 +471,10 @@ func (b *driven) nextLoad(jid string, ids []string) *value.Map {
 			load.Set(key, text)
 		}
 	}
-	if of := b.kept.Map(jobs.BatchField); of != nil && b.kept.Bool(ownKey) {
-		load.Set(jobs.BatchField, of)
+	for _, key := range []string{jobs.BatchField, jobs.SavedField} {
+		if of := b.kept.Map(key); of != nil && b.kept.Bool(ownKey) {
+			load.Set(key, of)
+		}
 	}
 	return load
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"saltern/master/event"
+	"saltern/master/jobs"
 	"saltern/master/value"
 )
 
@@ -20,6 +21,8 @@ const jid = "20261123000000000001"
 
 // world is a manager without a master.
 type world struct {
+	saved string // name of the saved job of all slices, or ""
+
 	t         *testing.T
 	m         *Manager
 	dir       string
@@ -64,6 +67,9 @@ func (w *world) StartSlice(_ context.Context, l *value.Map) error {
 	if l.Str("jid") != jid || l.Str("tgt_type") != "list" || l.Str("fun") != "test.arg" ||
 		l.Str("user") != "ann" || len(l.List("arg")) != 2 {
 		w.t.Errorf("published %v", l)
+	}
+	if got := l.Map(jobs.SavedField).Str("job"); got != w.saved {
+		w.t.Errorf("published for the saved job %q, want %q", got, w.saved)
 	}
 	return w.refuse
 }

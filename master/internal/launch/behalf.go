@@ -12,6 +12,8 @@ type Behalf struct {
 	Eauth string // system of external_auth that authenticated the user; "" for a key
 	// Account is the account whose quota the job uses. It is "" for callers with all rights.
 	Account string
+	// Saved is the value of [jobs.SavedField] of the job. It may be nil: no saved job starts it.
+	Saved *value.Map
 }
 
 // NewFor returns a job on behalf of a user. It checks no permission: whoever calls it has. As with
@@ -24,6 +26,7 @@ func (l *Launcher) NewFor(ctx context.Context, load *value.Map, by Behalf) (*Job
 	}
 
 	j.Eauth = by.Eauth
+	j.saved = by.Saved
 	if by.Account == "" {
 		return j, nil
 	}

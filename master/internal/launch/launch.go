@@ -149,14 +149,15 @@ func (l *Launcher) Stats() Stats {
 type Job struct {
 	Load             *value.Map // load as the client sent it, without secrets
 	Target           any
-	Eauth            string   // external system that authenticated the user; "" for a key
-	JID              string   // job id, set by Start
-	Minions, Missing []string // in Minions, the resources come last
-	implied          int      // resources in Minions that the target does not name
-	only             bool     // only the minions in Minions get the job
-	account          string   // account whose quota the job uses; "": no quota
-	slice            bool     // the job is the next slice of a batch that this master runs
-	spelled          any      // target for minions, if Target names a saved target; else nil
+	Eauth            string     // external system that authenticated the user; "" for a key
+	JID              string     // job id, set by Start
+	Minions, Missing []string   // in Minions, the resources come last
+	implied          int        // resources in Minions that the target does not name
+	only             bool       // only the minions in Minions get the job
+	account          string     // account whose quota the job uses; "": no quota
+	saved            *value.Map // value of [jobs.SavedField]; nil: no saved job started it
+	slice            bool       // the job is the next slice of a batch that this master runs
+	spelled          any        // target for minions, if Target names a saved target; else nil
 }
 
 // Only reports whether only the minions in the job's Minions get the job.
@@ -219,6 +220,7 @@ func (l *Launcher) StartSlice(ctx context.Context, load *value.Map) error {
 	j.slice = true
 	j.Eauth = load.Str(event.EauthField)
 	j.account = load.Str(jobs.AccountField)
+	j.saved = load.Map(jobs.SavedField)
 	load.Delete(event.EauthField)
 	if !l.cfg.OrderMasters { // lower masters resolve the target themselves
 		if err := j.Restrict(); err != nil {
@@ -234,11 +236,14 @@ func (l *Launcher) StartSlice(ctx context.Context, load *value.Map) error {
 // gets, because a caller who gets an error may start the job again. If the error is a [Refusal],
 // the caller may see its text.
 func (l *Launcher) Start(ctx context.Context, j *Job) error {
-	for _, own := range []string{"cmd", jobs.OnlyField, jobs.AccountField, jobs.ChosenField} {
+	for _, own := range []string{"cmd", jobs.OnlyField, jobs.AccountField, jobs.ChosenField, jobs.SavedField} {
 		j.Load.Delete(own)
 	}
 	if !j.slice {
 		j.Load.Delete(jobs.BatchField)
+	}
+	if j.saved != nil {
+		j.Load.Set(jobs.SavedField, j.saved)
 	}
 
 	leave, err := l.identify(ctx, j)
@@ -253,7 +258,7 @@ func (l *Launcher) Start(ctx context.Context, j *Job) error {
 	started := value.NewMap("jid", j.JID, "tgt_type", TargetType(load), "tgt", j.Target,
 		"user", load.Str("user"), "fun", load.Value("fun"), "arg", load.Value("arg"), "minions", j.Minions, "missing", j.Missing,
 		event.EauthField, j.Eauth)
-	for _, own := range []string{jobs.AccountField, jobs.ChosenField, jobs.BatchField} {
+	for _, own := range []string{jobs.AccountField, jobs.ChosenField, jobs.BatchField, jobs.SavedField} {
 		if v, ok := load.Get(own); ok {
 			started.Set(own, v)
 		}

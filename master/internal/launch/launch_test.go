@@ -267,6 +267,63 @@ func TestStartSlice(t *testing.T) {
 	}
 }
 
+// TestSavedJobIsMarked: the stored load of a job and the event of its start say which saved job started it. No
+// caller can say so himself, and minions do not get it.
+func TestSavedJobIsMarked(t *testing.T) {
+	t.Parallel()
+	var started *value.Map
+	l, s := withSteps(t, func(c *Config) {
+		fire := c.Fire
+		c.Fire = func(tag string, data *value.Map) {
+			if strings.HasSuffix(tag, "/new") {
+				started = data
+			}
+			fire(tag, data)
+		}
+	})
+	saved := value.NewMap("job", "apply", "schedule", "nightly")
+	load := func() *value.Map {
+		return value.NewMap("fun", "test.ping", "arg", []any{}, "tgt", "web1", "tgt_type", "glob", "ret", "", "user", "ann",
+			jobs.SavedField, value.NewMap("job", "forged"))
+	}
+
+	for name, start := range map[string]func() error{
+		"forged": func() error {
+			j, err := l.New(t.Context(), load())
+			check.Must(t, err)
+			return l.Start(t.Context(), j)
+		},
+		"apply": func() error {
+			j, err := l.NewFor(t.Context(), load(), Behalf{User: "ann", Saved: saved})
+			check.Must(t, err)
+			return l.Start(t.Context(), j)
+		},
+		"apply, in a batch": func() error {
+			slice := load()
+			slice.Update(value.NewMap("tgt", []any{"web1"}, "tgt_type", "list", "jid", aJID, jobs.SavedField, saved))
+			return l.StartSlice(t.Context(), slice)
+		},
+	} {
+		check.Must(t, start())
+		want := ""
+		if name != "forged" {
+			want = value.Repr(saved)
+		}
+		for where, m := range map[string]*value.Map{"stored": s.staged, "event": started} {
+			got := ""
+			if v, ok := m.Get(jobs.SavedField); ok {
+				got = value.Repr(v)
+			}
+			if got != want {
+				t.Errorf("%s, %s: %q, want %q", name, where, got, want)
+			}
+		}
+		if pub := s.published[len(s.published)-1].load; pub.Value(jobs.SavedField) != nil {
+			t.Errorf("%s: minions get %v", name, pub)
+		}
+	}
+}
+
 // TestReturnsOfJobsOfOthers: for a job that is not known here the job cache is asked; a job
 // that nobody knows may be a minion's own.
 func TestReturnsOfJobsOfOthers(t *testing.T) {

@@ -48,6 +48,10 @@ func run(ctx context.Context, s *Service, c call) (any, error) {
 		caller:   c.by,
 		by:       userOf(c.by),
 	}
+	r.by.Saved = value.NewMap("job", name)
+	if c.schedule != "" {
+		r.by.Saved.Set("schedule", c.schedule)
+	}
 	var result any
 	err = checkShown(o, c)
 	if err == nil {

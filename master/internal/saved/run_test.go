@@ -88,7 +88,8 @@ func (f *fleet) Ask(ctx context.Context, load *value.Map, by User, _ time.Durati
 	return "jid", answer, ctx.Err()
 }
 
-func (f *fleet) Batch(_ context.Context, own batch.Own, _ User, state *batch.State) (string, error) {
+func (f *fleet) Batch(_ context.Context, own batch.Own, by User, state *batch.State) (string, error) {
+	f.note(nil, by)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.own = append(f.own, own)
@@ -223,6 +224,33 @@ func TestBatchOfASavedJob(t *testing.T) {
 				t.Errorf("result %s", value.Repr(m))
 			}
 		})
+	}
+}
+
+// TestRunNamesTheSavedJob: each job of a run, the ping and the test included, tells which saved job runs, and by
+// which entry of the schedule.
+func TestRunNamesTheSavedJob(t *testing.T) {
+	for limits, jobs := range map[string]int{"": 1, ", batch: 3": 2, ", test_first: true": 2, ", test_first: true, batch: 3": 3} {
+		for _, entry := range []string{"", "nightly"} {
+			f := &fleet{}
+			s, _ := service(t, f)
+			s.cfg.Store.mustSet(t, KindJob, "apply", "{target: web, function: state.apply"+limits+"}")
+			c := call{by: root(), schedule: entry}
+			if err := c.bind(functions()[runRunner].params, []any{"apply"}, value.NewMap()); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := run(t.Context(), s, c); err != nil {
+				t.Fatal(err)
+			}
+			if len(f.by) != jobs {
+				t.Errorf("%q: %d jobs, want %d", limits, len(f.by), jobs)
+			}
+			for i, by := range f.by {
+				if by.Saved.Str("job") != "apply" || by.Saved.Str("schedule") != entry {
+					t.Errorf("%q, job %d: %s", limits, i, value.Repr(by.Saved))
+				}
+			}
+		}
 	}
 }
 
@@ -420,7 +448,9 @@ func TestRefusedRuns(t *testing.T) {
 	if _, err := callAs(t, s, runner.Caller{User: "x", Name: "ann", Eauth: "pam"}, runRunner, []any{"open"}, value.NewMap()); err != nil {
 		t.Error(err)
 	}
-	if by := f.by[len(f.by)-1]; by != (User{Name: "ann", Eauth: "pam", Limited: true}) {
+	by := f.by[len(f.by)-1]
+	by.Saved = nil
+	if by != (User{Name: "ann", Eauth: "pam", Limited: true}) {
 		t.Errorf("the job runs for %+v", by)
 	}
 }

@@ -48,7 +48,7 @@ func (s *Service) AddRunners(t *runner.Table) {
 			if order.Minion != "" {
 				return nil, errors.New("saved objects are not for minions: call the function itself")
 			}
-			c := call{by: order.By}
+			c := call{by: order.By, schedule: order.Schedule}
 			if err := c.bind(f.params, args, named); err != nil {
 				return nil, &runner.ArgumentError{Reason: err.Error(), Usage: runner.UsageOf(name, f.params)}
 			}
@@ -60,7 +60,9 @@ func (s *Service) AddRunners(t *runner.Table) {
 
 // call is a call of a runner.
 type call struct {
-	by   runner.Caller
+	by       runner.Caller
+	schedule string // entry of the schedule that calls, or ""
+
 	args map[string]any
 	more *value.Map // further named arguments
 }

@@ -19,6 +19,8 @@ type User struct {
 	// Limited means that he does not have all rights: his jobs use his quota and are sent to their
 	// minions by name.
 	Limited bool
+	// Saved tells which saved job runs, and by which entry of the schedule ([jobs.SavedField]).
+	Saved *value.Map
 }
 
 // Minions starts jobs for users. It checks no permissions.

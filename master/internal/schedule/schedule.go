@@ -25,6 +25,7 @@ import (
 	"saltern/master/internal/schedule/plan"
 	"saltern/master/jobs"
 	"saltern/master/redact"
+	"saltern/master/runner"
 	"saltern/master/value"
 )
 
@@ -573,7 +574,7 @@ func (s *Schedule) callRunner(ctx context.Context, d dueRun) {
 	e := d.entry
 	shown := redact.Of(d.fun, e.Args, e.Kwargs)
 	jid := s.cfg.IDs.New()
-	result, err := s.cfg.Runs.Call(ctx, d.fun, e.Args, e.Kwargs)
+	result, err := s.cfg.Runs.Call(runner.WithSchedule(ctx, e.Name), d.fun, e.Args, e.Kwargs)
 	if ctx.Err() != nil && hasNotBegun(err) {
 		e.waiting.Add(1)
 		return

@@ -177,7 +177,7 @@ func auditRowOf(r audit.Record) auditRow {
 		From:   briefName(r.From),
 		Act:    briefName(actWord(r.Action)),
 		Action: briefName(r.Action),
-		Object: briefName(r.What()),
+		Object: strings.ReplaceAll(briefName(r.What()), " minion", "\u00a0minion"), // (15 minions)
 		Result: briefName(string(r.Result)),
 		Bad:    r.Bad(),
 	}

@@ -178,14 +178,14 @@ func theJob() any {
 
 	return value.NewMap("jid", "20261124155900000001", "Function", "state.apply", "Arguments", []any{"web",
 		value.NewMap("__kwarg__", true, "test", true)}, "Target", "*", "Target-type", "glob", "User", "alice",
-		"Minions", []any{"web1", "web2", hostile, "web4"}, "StartTime", "2026, Nov 24 15:59:00.000001", "Result", value.NewMap(
+		"Minions", []any{"web1", "web2", hostile, "web4"}, "Saved", value.NewMap("job", hostile, "schedule", says), "StartTime", "2026, Nov 24 15:59:00.000001", "Result", value.NewMap(
 			"web1", value.NewMap("return", good, "retcode", 0, "success", true), "web2", value.NewMap("return", bad, "retcode", 2, "success", true),
 			hostile, value.NewMap("return", []any{"Rendering SLS failed " + says}, "retcode", 1)))
 }
 
 func theAnswers() map[string]any {
 	job := value.NewMap("JID", "20261124155900000001", "Function", "state.apply", "Arguments", []any{"web"},
-		"Target", "*", "Target-type", "glob", "User", says, "StartTime", "2026, Nov 24 15:59:00.000001")
+		"Target", "*", "Target-type", "glob", "User", says, "StartTime", "2026, Nov 24 15:59:00.000001", "Saved", value.NewMap("job", hostile, "schedule", says))
 	return map[string]any{
 		"presence.minions": theMinions("web1", hostile),
 		"key.list_all": wheel(value.NewMap("minions", []any{"web1", hostile}, "minions_pre",

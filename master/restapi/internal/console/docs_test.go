@@ -36,7 +36,7 @@ func newDocFleet() *docFleet {
 		away := i%100 == 23
 		seen := now().Add(-time.Duration(i%600) * time.Second)
 		if away {
-			seen = now().Add(-time.Duration(40+i%60) * time.Hour)
+			seen = now().Add(-43*time.Hour + time.Duration(i%23)*time.Minute)
 		}
 		f.minions = append(f.minions, value.NewMap("id", id, "key", "accepted", "connected", !away,
 			"address", fmt.Sprintf("10.1.%d.%d", i/250, 1+i%250), "seen", float64(seen.Unix())))
@@ -156,6 +156,8 @@ func docJobs() (list []any, outcomes *value.Map) {
 	add(2*time.Hour+50*time.Minute, "state.apply", "web*11.example.com", "anna",
 		[]any{value.NewMap("__kwarg__", true, "test", true)}, 20, 0, 0, "would_change", 20)
 	add(14*time.Hour, "state.apply", "*", "root", nil, 1934, 45, 20, "changed", 219, "error", 5) // what addRun says of the night
+	list[0].(*value.Map).Set("Saved", value.NewMap("job", "restart"))
+	list[len(list)-1].(*value.Map).Set("Saved", value.NewMap("job", "apply", "schedule", "nightly"))
 	return list, value.NewMap("jobs", rows, "next", "")
 }
 
@@ -205,6 +207,7 @@ func docBatch() *value.Map {
 	}
 	return value.NewMap("jid", "20261124155940000000", "Function", "service.restart", "Arguments", []any{"nginx"}, "Target", "web*",
 		"Target-type", "glob", "User", "otto", "Minions", minions, "StartTime", "2026, Nov 24 15:59:40.000001", "Result", result,
+		"Saved", value.NewMap("job", "restart"),
 		"Batch", value.NewMap("minions", int64(2000), "size", int64(5), "absent", int64(20), "pending", int64(1965), "active", int64(5), "halted", "",
 			"tgt", "web*", "tgt_type", "glob"))
 }
@@ -355,7 +358,7 @@ func docAnswers() map[string]any {
 			"10.0.0.3", value.NewMap("connected", false, "alive", false, "error", "no route to host")), "owner", "n1")
 	m["key.list_all"] = wheel(value.NewMap("minions", ids, "minions_pre", pending, "minions_rejected", []any{}, "minions_denied", []any{}, "local", []any{}))
 	m["key.finger"] = wheel(value.NewMap("minions_pre", waiting))
-	m["files.list"] = value.NewMap("envs", []any{"base"}, "saltenv", "base", "prefix", "", "dirs", []any{"web"}, "files", []any{"top.sls"}, "of", int64(2))
+	m["files.list"] = value.NewMap("envs", []any{"base"}, "saltenv", "base", "prefix", "", "dirs", []any{"nginx", "packages", "sshd"}, "files", []any{"top.sls"}, "of", int64(4))
 	m["schedule.list"] = value.NewMap("enabled", true, "owner", true, "entries", value.NewMap("nightly",
 		value.NewMap("function", "saved.run", "trigger", "when", "enabled", true, "running", int64(0), "next", nights,
 			"last_run", "2026-11-24T02:00:00Z", "last_jid", now().Add(-14*time.Hour).Format("20060102150405")+"000000")))
@@ -400,8 +403,12 @@ func docAnswers() map[string]any {
 			"minions", int64(15), "jid", "20261124155940000000"),
 	})
 	addDocBranch(m)
-	m["fleet.runs"] = value.NewMap("next", "", "runs", []any{value.NewMap("minion", "web0023.example.com", "time", "2026-11-22T02:00:00Z",
-		"jid", "20261122020000000000", "user", "root", "function", "state.apply", "result", "ok")})
+	runs := []any{}
+	for day := 22; day > 17; day-- {
+		runs = append(runs, value.NewMap("minion", "web0023.example.com", "time", fmt.Sprintf("2026-11-%dT02:00:00Z", day),
+			"jid", fmt.Sprintf("202611%d020000000000", day), "user", "root", "function", "state.apply", "result", "ok"))
+	}
+	m["fleet.runs"] = value.NewMap("next", "more", "runs", runs)
 	m["fleet.explain"] = value.NewMap("minion", "web0023.example.com", "node", "n1", "answers", false,
 		"causes", []any{value.NewMap("code", "not connected", "text", "no master has a connection of it since 2026-11-22 21:00 UTC",
 			"next", "look whether the machine runs, and salt-minion on it: systemctl status salt-minion")},

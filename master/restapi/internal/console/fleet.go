@@ -88,11 +88,8 @@ type trend struct {
 	Outcomes   []outcome
 }
 
-// week is the date of a column below the plot. X is where its day ends.
-type week struct {
-	Word string
-	X    int
-}
+// week is the date of a column below the plot.
+type week struct{ Word string }
 
 type trendColumn struct {
 	Day, Words string
@@ -299,7 +296,7 @@ func trendOf(days []any) *trend {
 	}
 	if at, err := time.Parse(time.DateOnly, last.Day); err == nil {
 		for before := (trendDays - 1) / 7 * 7; before >= 0; before -= 7 {
-			t.Weeks = append(t.Weeks, week{at.AddDate(0, 0, -before).Format("2 Jan"), (trendDays - before) * trendStep})
+			t.Weeks = append(t.Weeks, week{at.AddDate(0, 0, -before).Format("2 Jan")})
 		}
 	}
 	t.Words = fmt.Sprintf("Columns from %s to %s. On the last day: %s.", first.Day, last.Day, last.Words)

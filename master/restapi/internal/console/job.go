@@ -43,6 +43,7 @@ type jobPage struct {
 	Unknown                  bool           // there are returns, but what was run is not known
 	Fault                    string         // why parts of the job cannot be read, or ""
 	Only                     string         // id of the only minion to show; "" for all
+	OnlyResult               string         // word for the results that are shown alone; "" for all
 	pager
 }
 
@@ -99,6 +100,8 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		rows = slices.DeleteFunc(rows, func(r minionResult) bool { return r.ID != d.Only })
 		stateLimit = maxPage
 	}
+
+	rows = d.ofResult(rows, v.query.Get("result"))
 
 	var lo, hi int
 	lo, hi, d.pager = pageOf(len(rows), perJobPage, c.base+"/job", v.query)
@@ -175,6 +178,23 @@ func (d *jobPage) countResults(rows []minionResult) {
 			d.Failed++
 		}
 	}
+}
+
+// unanswered is the result, in the query of a job's page, of minions without a return.
+const unanswered = "unanswered"
+
+// ofResult returns the rows with a result, all for "" and for what is no result.
+func (d *jobPage) ofResult(rows []minionResult, name string) []minionResult {
+	if name == unanswered {
+		d.OnlyResult = "without an answer"
+		return slices.DeleteFunc(rows, func(r minionResult) bool { return !r.Unanswered })
+	}
+	result, err := summary.ParseResult(name)
+	if err != nil {
+		return rows
+	}
+	d.OnlyResult = "with the result " + resultOutcome(result).Word
+	return slices.DeleteFunc(rows, func(r minionResult) bool { return r.Unanswered || r.Result != result })
 }
 
 // jobAge returns the time since a job was started, or liveFor when its id contains no time. Job ids

@@ -3,6 +3,8 @@ package console
 import (
 	"log/slog"
 	"net/http"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -141,5 +143,26 @@ func TestJobHasTheHistoryResults(t *testing.T) {
 				t.Errorf("%+v, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// TestNumbersOfAJobLeadToItsMinions: each number of a job's page leads to as many minions as it says.
+func TestNumbersOfAJobLeadToItsMinions(t *testing.T) {
+	t.Parallel()
+	m := &recorded{answers: theAnswers()}
+	c := newConsole(t, "")
+	card := regexp.MustCompile(`<dt><a href="/console(/job\?[^"]*)">[^<]*</a></dt><dd>(\d+)</dd>`)
+	cards := card.FindAllStringSubmatch(ask(t, c, m, http.MethodGet, "/job?jid=20261124155900000001", nil).Body, -1)
+	if len(cards) < 5 {
+		t.Fatalf("%d numbers: %v", len(cards), cards)
+	}
+	for _, at := range cards {
+		body := ask(t, c, m, http.MethodGet, strings.ReplaceAll(at[1], "&amp;", "&"), nil).Body
+		if n := strings.Count(body, `<section class="result`); strconv.Itoa(n) != at[2] {
+			t.Errorf("%s: %d minions, want %s", at[1], n, at[2])
+		}
+		if !strings.Contains(body, "All of them") {
+			t.Errorf("%s: no way back", at[1])
+		}
 	}
 }

@@ -14,6 +14,8 @@ type job struct {
 	JID, Function, Target, Type, User string
 	Start                             moment
 	Args                              string
+	// Saved is the saved job that started it, and Schedule the entry of the schedule that ran that; "" for none.
+	Saved, Schedule string
 }
 
 // jobOf returns a job in the answer of the runner jobs.
@@ -25,6 +27,8 @@ func (v *visit) jobOf(jid string, m *value.Map) job {
 		Type:     briefName(m.Str("Target-type")),
 		User:     briefName(m.Str("User")),
 		Start:    momentAt(v.now, jidTime(jid)),
+		Saved:    briefName(m.Map("Saved").Str("job")),
+		Schedule: briefName(m.Map("Saved").Str("schedule")),
 	}
 
 	for _, a := range m.List("Arguments") {

@@ -210,13 +210,34 @@ type grain struct {
 	Value boundText
 }
 
+// grainValue returns a value of grains or a pillar as a text: a list of plain values in one line, in which the
+// dashes of YAML could not be taken for a part of them.
+func grainValue(v any) string {
+	list, ok := v.([]any)
+	if !ok || len(list) == 0 || len(list) > maxInLine {
+		return plainText(v)
+	}
+	var words []string
+	for _, e := range list {
+		text, isText := e.(string)
+		if !isText || text == "" || strings.ContainsAny(text, ",\n") {
+			return plainText(v)
+		}
+		words = append(words, text)
+	}
+	return strings.Join(words, ", ")
+}
+
+// maxInLine is how many values of a list stand in one line.
+const maxInLine = 8
+
 // values returns the top level of an untrusted map within the bounds, sorted and without the
 // excluded keys. more is the number of entries left out.
 func values(m *value.Map, b *budget, excluded ...string) (out []grain, more int) {
 	names := slices.DeleteFunc(m.Keys(), func(k string) bool { return slices.Contains(excluded, k) })
 	slices.Sort(names)
 	for _, k := range names[:min(len(names), maxGrains)] {
-		out = append(out, grain{briefName(k), b.boundedText(plainText(m.Value(k)))})
+		out = append(out, grain{briefName(k), b.boundedText(grainValue(m.Value(k)))})
 	}
 	return out, max(0, len(names)-maxGrains)
 }

@@ -26,6 +26,8 @@ type machines struct {
 	Plots   []plot
 	Unasked []string // nodes without a metrics history, each with the reason
 	Actions bool     // at least one action is permitted
+	// ServicesRun means that all services of the node run, so that the page folds them.
+	ServicesRun bool
 }
 
 // nodeActions returns the actions for a node: the value in forms, and the function.
@@ -95,6 +97,7 @@ func (c *Console) machines(ctx context.Context, v *visit) (m *machines, why stri
 		m.Faults, m.Folded = m.Faults[:n], m.Faults[n:]
 	}
 
+	m.ServicesRun = !slices.ContainsFunc(a.Services, func(s control.Service) bool { return s.State != "running" })
 	for _, o := range nodeActions() {
 		m.Actions = m.Actions || v.mayCall("wheel", o.Word)
 	}

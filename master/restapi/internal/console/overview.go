@@ -47,7 +47,10 @@ type masterProblem struct {
 }
 
 // member is a master of the cluster.
-type member struct{ Name, Address, State string }
+type member struct {
+	Name, Address, State string
+	Well                 bool
+}
 
 const jobsOfOverview = 8
 
@@ -108,6 +111,9 @@ func overview(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		d.Members = members(got)
 		if d.Machines != nil {
 			nameMembers(d.Members, d.Machines.Nodes)
+			if !tellMore(d.Members, d.Machines.Nodes) {
+				d.Members = nil
+			}
 		}
 	}
 
@@ -191,10 +197,13 @@ func clockWord(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05 UTC")
 }
 
+// memberIsWell is the word for a master that takes part in its cluster.
+const memberIsWell = "ok"
+
 // memberWord returns the word for the state of this master in its cluster.
 func memberWord(state string) string {
 	if state == "member" {
-		return "ok"
+		return memberIsWell
 	}
 	return briefName(state)
 }
@@ -206,13 +215,14 @@ func members(got any) (out []member) {
 		return nil
 	}
 
-	out = append(out, member{Name: briefName(m.Str("id")), State: memberWord(m.Str("state")) + " (this one)"})
+	own := memberWord(m.Str("state"))
+	out = append(out, member{Name: briefName(m.Str("id")), State: own + " (this one)", Well: own == memberIsWell})
 	for id, e := range m.Map("peers").All() {
 		p, _ := e.(*value.Map)
 		state := "not reached"
 		switch {
 		case p.Value("alive") == true && p.Value("connected") == true:
-			state = "ok"
+			state = memberIsWell
 		case p.Value("connected") == true:
 			state = "connected, silent"
 		}
@@ -221,13 +231,22 @@ func members(got any) (out []member) {
 			state += ": " + briefName(e)
 		}
 
-		out = append(out, member{Name: briefName(value.Str(id)), State: state})
+		out = append(out, member{Name: briefName(value.Str(id)), State: state, Well: state == memberIsWell})
 		if len(out) == perPage {
 			break
 		}
 	}
 
 	return out
+}
+
+// tellMore reports whether the states of masters tell more than those of their nodes: whether a master is not well
+// whose node answers.
+func tellMore(list []member, nodes []control.NodeState) bool {
+	return slices.ContainsFunc(list, func(m member) bool {
+		lost := slices.ContainsFunc(nodes, func(n control.NodeState) bool { return n.Name == m.Name && n.State == "unreachable" })
+		return !m.Well && !lost
+	})
 }
 
 // nameMembers gives the masters the names of their nodes, as far as these are known.

@@ -32,6 +32,7 @@ type scheduleEntry struct {
 	Fault                   string // why the entry does not run; "" if it does
 	Skipped                 string // why it did not run when it was last due
 	LastRun                 scheduledRun
+	lastRun                 time.Time
 	LastJob                 string      // id of the job that the last run has started; "": none is known
 	Outcome                 *jobOutcome // of LastJob; nil: it is not known
 	Next                    []scheduledRun
@@ -85,6 +86,7 @@ type calendarDay struct {
 
 // calendarLine lists the runs of an entry on a day.
 type calendarLine struct {
+	Past bool   // the run was the last one
 	At   string // time of day, or ""
 	Name string
 	Note string // how often it runs on that day, if that is more than At says
@@ -188,6 +190,7 @@ func (c *Console) entriesOf(m *value.Map, off bool) (all []scheduleEntry) {
 			Fault:    briefName(e.Str("does_not_run")),
 			Skipped:  strings.ReplaceAll(briefName(e.Str("skipped")), "_", " "), // a word of Salt, as in_skip_range
 			LastRun:  c.scheduledRun(timeOf(e.Str("last_run"))),
+			lastRun:  timeOf(e.Str("last_run")),
 		}
 
 		if jid := e.Str("last_jid"); jobs.Valid(jid) {
@@ -401,6 +404,10 @@ func calendarOf(entries []scheduleEntry, today time.Time) (weeks [][]calendarDay
 
 		for n, runs := range byDay {
 			lines[n] = append(lines[n], linesOf(e, runs, n >= goesOn)...)
+		}
+		if day(e.lastRun).Equal(begin) && len(byDay[0]) <= runsOfDay {
+			clock := e.lastRun.Format("15:04")
+			lines[0] = append(lines[0], calendarLine{At: clock, Name: e.Name, Note: "has run", Past: true, sort: clock})
 		}
 	}
 

@@ -74,7 +74,7 @@ func TestCalendar(t *testing.T) {
 	}
 
 	for day, want := range map[string]string{
-		"Tue 24 Nov": "16:00 sync 48 times until 23:50",
+		"Tue 24 Nov": "02:00 nightly highstate has run; 16:00 sync 48 times until 23:50",
 		"Mon 7 Dec":  "02:00 nightly highstate; 08:30 four 4 times until 14:30; sync every 10 minutes, all day",
 	} {
 		if got[day] != want {

@@ -219,11 +219,14 @@ func (s *state) fillTexts(b *budget) {
 }
 
 // diffLines returns the lines of a diff with their classes. It keeps the + and - of the text, so
-// that the colour is not the only sign.
+// that the colour is not the only sign. The names of the files and the places are no changes.
 func diffLines(text string) (out []diffLine) {
 	for l := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
 		class := ""
+		files := len(out) == 0 && strings.HasPrefix(l, "--- ") || len(out) == 1 && strings.HasPrefix(l, "+++ ")
 		switch {
+		case files || strings.HasPrefix(l, "@@ "):
+			class = "head"
 		case strings.HasPrefix(l, "+"):
 			class = "added"
 		case strings.HasPrefix(l, "-"):

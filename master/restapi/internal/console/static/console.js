@@ -31,13 +31,15 @@
     });
   }
 
-  // markAll has a box mark and unmark all boxes of its form that have the name in data-marks.
+  // markAll has a box mark and unmark all boxes of its form that have the name in data-marks. What is done to
+  // those that are marked waits for the first one.
   function markAll(all) {
     const boxes = [...all.form.querySelectorAll('input[type=checkbox]')].filter((b) => b.name === all.dataset.marks);
     function follow() {
       const n = boxes.filter((b) => b.checked).length;
       all.checked = n > 0 && n === boxes.length;
       all.indeterminate = n > 0 && n < boxes.length;
+      for (const act of all.form.querySelectorAll('button[name=do]')) act.disabled = n === 0;
     }
     all.parentElement.hidden = false;
     all.addEventListener('change', () => boxes.forEach((b) => { b.checked = all.checked; }));
