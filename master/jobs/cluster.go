@@ -349,7 +349,11 @@ func (c *Cluster) cacheRecord(ctx context.Context, r *record) error {
 	}
 
 	const mostAhead = time.Hour
-	if age := c.Local.cfg.Now().Sub(time.Unix(0, r.time)); age < -mostAhead || c.cfg.Keep > 0 && age > c.cfg.Keep {
+	age := c.Local.cfg.Now().Sub(time.Unix(0, r.time))
+	if c.cfg.Keep > 0 && age > c.cfg.Keep {
+		return nil // so is the record: a master that was away hands it over, or its clock is wrong
+	}
+	if age < -mostAhead {
 		r.time = 0 // the clock of a master is wrong
 	}
 

@@ -72,9 +72,17 @@ func member(t *testing.T, id, shared, dir string) *fellow {
 // memberWith is member with an archive.
 func memberWith(t *testing.T, id, shared, dir string, archive Archive) *fellow {
 	t.Helper()
+	return memberOf(t, id, shared, Config{Dir: filepath.Join(dir, "jobs"), Archive: archive}, time.Now(), 0)
+}
+
+// memberOf is member at a time, and with an age at which jobs are removed; 0: they are not.
+func memberOf(t *testing.T, id, shared string, cfg Config, now time.Time, keep time.Duration) *fellow {
+	t.Helper()
 	log := slog.New(slog.DiscardHandler)
-	f := &fellow{peers: &peers{}, clock: time.Now()}
-	l, err := Open(Config{Dir: filepath.Join(dir, "jobs"), Now: f.now, Shared: true, Archive: archive}, log)
+	f := &fellow{peers: &peers{}, clock: now}
+	cfg.Now = f.now
+	cfg.Shared = true
+	l, err := Open(cfg, log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,6 +92,7 @@ func memberWith(t *testing.T, id, shared, dir string, archive Archive) *fellow {
 		Dir:   shared,
 		Local: l,
 		Peers: f.peers,
+		Keep:  keep,
 		Log:   log,
 		Degraded: func(err error) {
 			f.mu.Lock()

@@ -110,7 +110,7 @@ func (c *Local) writeUnhanded(jids map[string]bool) error {
 
 // recordsOf returns the records of a job: those in segments, and those that its files make up otherwise.
 func (c *Local) recordsOf(jid string) []*record {
-	dir, now := c.files.jobDir(jid), c.cfg.Now().UnixNano()
+	dir := c.files.jobDir(jid)
 	var out []*record
 	kept := map[heldKey]*record{}
 	if load := c.keptLoad(jid).load; load != nil {
@@ -133,7 +133,7 @@ func (c *Local) recordsOf(jid string) []*record {
 		if before != nil && k != kindMinions {
 			return nil
 		}
-		b, err := durable.Read(path, maxFile)
+		b, st, err := durable.ReadFile(path, maxFile, durable.Refuse)
 		if err != nil || len(b) == 0 {
 			if err != nil && !missing(err) {
 				c.log.Warn("a part of a job cannot be handed over", "jid", jid, "path", path, "error", err)
@@ -147,7 +147,7 @@ func (c *Local) recordsOf(jid string) []*record {
 		}
 		out = append(out, &record{
 			kind: k,
-			time: now,
+			time: st.ModTime().UnixNano(),
 			jid:  jid,
 			id:   id,
 			a:    b,
