@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strconv"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -59,4 +60,66 @@ func BenchmarkReturns(b *testing.B) {
 			b.ReportMetric(float64(st.Records)/float64(st.Commits), "records/sync")
 		})
 	}
+}
+
+// BenchmarkStart opens a cache with the returns of a day in segments, and reports the CPU time too.
+// SALTERN_BENCH_RETURNS says how many returns.
+func BenchmarkStart(b *testing.B) {
+	returns := 100_000
+	if n, err := strconv.Atoi(os.Getenv("SALTERN_BENCH_RETURNS")); err == nil {
+		returns = n
+	}
+	cfg := Config{Dir: b.TempDir() + "/jobs"}
+	check.Must(b, writeSegments(cfg.Dir+".journal", returns))
+
+	var took time.Duration
+	b.ResetTimer()
+	for range b.N {
+		begin := cpu()
+		c := open(b, cfg)
+		took += cpu() - begin
+		b.StopTimer()
+		if c.home.records < returns {
+			b.Fatalf("%d records", c.home.records)
+		}
+		check.Must(b, c.Close(context.Background()))
+		b.StartTimer()
+	}
+	b.ReportMetric(float64(took.Milliseconds())/float64(b.N), "cpu-ms/op")
+}
+
+// writeSegments writes segments with so many returns, of jobs with 1000 minions each.
+func writeSegments(dir string, returns int) error {
+	const perSegment, minions = 60_000, 1000
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+
+	from := time.Now().Add(-20 * time.Hour)
+	for first := 0; first < returns; first += perSegment {
+		m := mark{1, 2, 3, byte(first)}
+		b := append([]byte(segmentMagic), m[:]...)
+		for i := first; i < min(returns, first+perSegment); i++ {
+			at := from.Add(time.Duration(i/minions) * time.Second)
+			r := record{
+				kind: kindReturn,
+				time: at.UnixNano(),
+				jid:  FromTime(at),
+				id:   fmt.Sprintf("minion-%d.example.com", i%minions),
+				a:    make([]byte, 200),
+			}
+			start := len(b)
+			b = r.appendTo(b)
+			copy(b[start:], m[:])
+		}
+
+		path := fmt.Sprintf("%s/%016d%s", dir, first/perSegment, keptSuffix)
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			return err
+		}
+		if err := writeIndex(path, false, true); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -70,7 +70,13 @@ type ref struct {
 const isReturn = 1 << 63
 
 func compareRefs(a, b ref) int {
-	return cmp.Or(cmp.Compare(a.job, b.job), cmp.Compare(a.what, b.what), cmp.Compare(a.at, b.at))
+	if a.job != b.job {
+		return cmp.Compare(a.job, b.job)
+	}
+	if a.what != b.what {
+		return cmp.Compare(a.what, b.what)
+	}
+	return cmp.Compare(a.at, b.at)
 }
 
 // place is where a record of a job may be.
@@ -116,6 +122,9 @@ func (h *home) addRecords(g *homeSegment, recs ...*record) {
 	for _, r := range recs {
 		h.addLocked(g, r)
 	}
+	if len(g.refs)-g.sorted > max(1024, len(g.refs)/16) {
+		g.sort()
+	}
 }
 
 func (h *home) addLocked(g *homeSegment, r *record) {
@@ -140,13 +149,23 @@ func (h *home) addLocked(g *homeSegment, r *record) {
 	h.records++
 	// A clock that was ahead has made the cutoff; what was made now must be found.
 	h.cutoff = min(h.cutoff, r.time)
-	if len(g.refs)-g.sorted > max(1024, len(g.refs)/16) {
-		g.sort()
-	}
 }
 
+// sort brings all refs into order: it merges those that were added since the last call with those before, from the end.
 func (g *homeSegment) sort() {
-	slices.SortFunc(g.refs, compareRefs)
+	added := slices.Clone(g.refs[g.sorted:])
+	slices.SortFunc(added, compareRefs)
+	before := g.sorted
+	for at := len(g.refs) - 1; len(added) > 0; at-- {
+		last := len(added) - 1
+		if before > 0 && compareRefs(g.refs[before-1], added[last]) > 0 {
+			before--
+			g.refs[at] = g.refs[before]
+		} else {
+			g.refs[at] = added[last]
+			added = added[:last]
+		}
+	}
 	g.sorted = len(g.refs)
 }
 
