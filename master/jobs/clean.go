@@ -96,6 +96,7 @@ func (c *Local) cleanHome(oldest time.Time) (removed int) {
 // isExpired reports whether Clean may remove a job directory. It returns false for a job with
 // records that are not yet files.
 func (c *Local) isExpired(dir string, now time.Time, keep time.Duration) (bool, error) {
+	c.markByLoad(dir)
 	path := filepath.Join(dir, jidFile)
 	st, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -117,4 +118,23 @@ func (c *Local) isExpired(dir string, now time.Time, keep time.Duration) (bool, 
 	}
 
 	return !c.overlay.hasJob(string(jid)), nil
+}
+
+// markByLoad adds the jid file to the folder of a job that has a load: earlier versions, and crashes, have left folders
+// without. The job gets the age of its load.
+func (c *Local) markByLoad(dir string) {
+	if isMarked(dir) {
+		return
+	}
+	st, err := os.Stat(filepath.Join(dir, loadFile))
+	if err != nil {
+		return
+	}
+	job, ok := c.readLoad(dir)
+	if !ok || c.files.jobDir(job.JID) != dir {
+		return
+	}
+	if err := c.files.markFolder(job.JID, st.ModTime().UnixNano()); err != nil {
+		c.log.Warn("job cache: a job has no jid file; Salt's clean_old_jobs would remove it", "jid", job.JID, "error", err)
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"syscall"
@@ -35,10 +36,14 @@ func (f *files) apply(r *record, endtimes bool) error {
 	f.turn.Lock()
 	defer f.turn.Unlock()
 	dir := f.jobDir(r.jid)
-	err := f.applyIn(dir, r, endtimes)
-	if errors.Is(err, fs.ErrNotExist) { // the first record of a job, or Clean has removed the job
-		if err = f.makeJob(dir, r); err == nil {
+
+	var err error
+	for range 2 { // Clean may remove the folder meanwhile
+		if err = f.markJob(dir, r.jid, r.time); err == nil {
 			err = f.applyIn(dir, r, endtimes)
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
 		}
 	}
 	if err != nil {
@@ -47,22 +52,41 @@ func (f *files) apply(r *record, endtimes bool) error {
 	return nil
 }
 
-// makeJob creates the directory of a job and the jid file in it. Salt reads the age of the job from
-// that file, and removes a job without a jid file.
-func (f *files) makeJob(dir string, r *record) error {
+// markFolder makes sure that the folder of a job has a jid file, if there is a folder.
+func (f *files) markFolder(jid string, at int64) error {
+	f.turn.Lock()
+	defer f.turn.Unlock()
+	dir := f.jobDir(jid)
+	if !exists(dir) {
+		return nil
+	}
+	return f.markJob(dir, jid, at)
+}
+
+// markJob makes sure that the folder of a job exists, and that it has a jid file, whoever has made the folder. Salt reads
+// the age of the job from that file, and removes a job without one at once. A new file gets a time of modification in
+// Unix nanoseconds: the journal may be replayed long after a record was made.
+func (f *files) markJob(dir, jid string, at int64) error {
+	if isMarked(dir) {
+		return nil
+	}
 	if err := os.MkdirAll(dir, f.dirMode); err != nil {
 		return err
 	}
-	path := dir + "/" + jidFile
-	if exists(path) {
-		return nil
+	return f.writeTimed(dir, jidFile, []byte(jid), at)
+}
+
+// unmarkJob removes the folder of a job if it holds nothing but the jid file.
+func (f *files) unmarkJob(dir string) {
+	f.turn.Lock()
+	defer f.turn.Unlock()
+	names, err := readNames(dir)
+	if err != nil || slices.ContainsFunc(names, func(e os.DirEntry) bool { return e.Name() != jidFile }) {
+		return
 	}
-	if err := f.writeFile(dir, jidFile, []byte(r.jid)); err != nil {
-		return err
-	}
-	// Use the time of the record: the journal may be replayed long after the record was made.
-	t := time.Unix(0, r.time)
-	return os.Chtimes(path, t, t)
+	_ = os.Remove(filepath.Join(dir, jidFile))
+	_ = os.Remove(dir)
+	_ = os.Remove(filepath.Dir(dir))
 }
 
 // applyIn writes the files of a record into the folder of its job. Load and end time get the time of the record, so
@@ -70,9 +94,6 @@ func (f *files) makeJob(dir string, r *record) error {
 func (f *files) applyIn(dir string, r *record, endtimes bool) error {
 	switch r.kind {
 	case kindPrep:
-		if !exists(dir + "/" + jidFile) {
-			return fs.ErrNotExist
-		}
 		if len(r.a) == 0 {
 			return nil
 		}

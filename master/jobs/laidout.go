@@ -130,7 +130,9 @@ func (c *Local) layOut(ctx context.Context, jid string, p part, guard *room.Watc
 		}
 	}
 
+	var oldest int64
 	unread = c.home.each(jid, p, func(r *record) {
+		oldest = cmp.Or(min(oldest, r.time), r.time)
 		// Of load and end time the latest comes below, which may be a file already.
 		if r.kind != kindLoad && r.kind != kindEndtime && !c.files.holdsReturn(r) {
 			write(r)
@@ -141,6 +143,9 @@ func (c *Local) layOut(ctx context.Context, jid string, p part, guard *room.Watc
 	}
 	if end := c.keptEnd(jid); end != nil && !c.files.holds(end, endtimeFile) {
 		write(end)
+	}
+	if failed == nil && oldest != 0 { // all may have been files, in a folder that an earlier version has made
+		failed = c.files.markFolder(jid, oldest)
 	}
 
 	return layOutError(jid, unread), layOutError(jid, failed)
@@ -181,7 +186,7 @@ func (c *Local) removeLaidOut(dir string, now time.Time) error {
 		return nil
 	}
 
-	removeNames(dir, names)
+	c.files.removeCopies(dir, names)
 	return nil
 }
 
@@ -229,16 +234,18 @@ func (c *Local) copiesOf(jid string) map[string]bool {
 	return copies
 }
 
-// removeNames removes the files of a job one by one, and folders that are empty then: what comes meanwhile stays.
-func removeNames(dir string, names []os.DirEntry) {
+// removeCopies removes the files of a job one by one, and folders that are empty then: what comes meanwhile stays. The jid
+// file goes last, so that a folder that stays has it.
+func (f *files) removeCopies(dir string, names []os.DirEntry) {
 	for _, e := range names {
 		path := filepath.Join(dir, e.Name())
 		if e.IsDir() {
 			_ = os.Remove(filepath.Join(path, outFile))
 			_ = os.Remove(filepath.Join(path, returnFile))
 		}
-		_ = os.Remove(path)
+		if e.Name() != jidFile {
+			_ = os.Remove(path)
+		}
 	}
-	_ = os.Remove(dir)
-	_ = os.Remove(filepath.Dir(dir))
+	f.unmarkJob(dir)
 }

@@ -68,6 +68,25 @@ func Folder(dir, hashType, jid string) (string, error) {
 	return l.jobDir(jid), nil
 }
 
+// MakeFolder returns the same as [Folder], and makes the folder with its jid file, as Salt does (local_cache.prep_jid):
+// Salt's clean_old_jobs removes a folder without one at once. The folder and the file get these modes, less the umask.
+func MakeFolder(dir, hashType, jid string, dirMode, fileMode fs.FileMode) (string, error) {
+	folder, err := Folder(dir, hashType, jid)
+	if err != nil || isMarked(folder) {
+		return folder, err
+	}
+	if err := os.MkdirAll(folder, dirMode); err != nil {
+		return "", err
+	}
+	return folder, os.WriteFile(folder+"/"+jidFile, []byte(jid), fileMode)
+}
+
+// isMarked reports whether a folder has a jid file. One that a crash has left empty does not count.
+func isMarked(folder string) bool {
+	var st syscall.Stat_t
+	return syscall.Stat(folder+"/"+jidFile, &st) == nil && st.Size > 0
+}
+
 // checkID returns an error for an id that cannot be a single component of a path, or that could be
 // confused with a file of a job.
 func checkID(id string) error {

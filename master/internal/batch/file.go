@@ -75,11 +75,8 @@ func onlyOursWrite(info fs.FileInfo) bool {
 }
 
 func (m *Manager) writeState(jid string, kept *value.Map) error {
-	dir, err := m.jobDir(jid)
+	dir, err := jobs.MakeFolder(filepath.Join(m.cfg.Dir, "jobs"), m.cfg.HashType, jid, 0o755, 0o640)
 	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
 	return stateBound.Write(filepath.Join(dir, stateFile), kept, false)

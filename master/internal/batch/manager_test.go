@@ -436,3 +436,20 @@ func TestManagerKeepsTheToolsBatches(t *testing.T) {
 		t.Errorf("kept %s", got)
 	}
 }
+
+// Salt's clean_old_jobs removes a folder without a jid file at once.
+func TestStateLiesInAFolderWithJIDFile(t *testing.T) {
+	w := newWorld(t)
+	for range 2 {
+		if err := w.m.writeState(jid, value.NewMap("jid", jid)); err != nil {
+			t.Fatal(err)
+		}
+		dir, err := w.m.jobDir(jid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b, err := os.ReadFile(filepath.Join(dir, "jid")); err != nil || string(b) != jid {
+			t.Errorf("jid file: %q, %v", b, err)
+		}
+	}
+}

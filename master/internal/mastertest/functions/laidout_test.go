@@ -37,6 +37,9 @@ def by_minion(jid):
 def by_folder(jid):
     folder = salt.utils.jid.jid_dir(jid, os.path.join(__opts__["cachedir"], "jobs"), __opts__["hash_type"])
     return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+def clean(copy):
+    opts = dict(__opts__, cachedir=copy)
+    salt.loader.returners(opts, {})["local_cache.clean_old_jobs"]()
 `
 
 // TestPythonReadsJobsOfSegments: functions in Python find jobs and returns that are no files.
@@ -102,6 +105,31 @@ func TestPythonReadsJobsOfSegments(t *testing.T) {
 			if b, err := os.ReadFile(filepath.Join(folder, "b", "return.p")); err != nil || !strings.Contains(string(b), "of b") {
 				t.Errorf("%s: %q, %v", jid, b, err)
 			}
+		}
+	})
+
+	t.Run("clean_old_jobs of a copy", func(t *testing.T) {
+		jid := jobs.FromTime(time.Now().Add(-10 * time.Minute))
+		folder, err := jobs.Folder(r.Path("cache", "jobs"), r.Parts.Options.HashType, jid)
+		check.Must(t, err)
+		check.Must(t, os.MkdirAll(folder, 0o755)) // before the first return, as for the state of a batch
+		check.Must(t, os.WriteFile(filepath.Join(folder, ".batch.p"), []byte("\x80"), 0o600))
+		load := value.NewMap("jid", jid, "id", "a", "fun", "test.arg", "fun_args", []any{}, "return", "of a")
+		_, err = r.Parts.Jobs.SaveReturn(t.Context(), jobs.ReturnOf(load))
+		check.Must(t, err)
+		_, err = r.Parts.Runs.Call(t.Context(), "jobs.files", []any{"all"}, nil)
+		check.Must(t, err)
+
+		copied := t.TempDir()
+		check.Must(t, os.CopyFS(filepath.Join(copied, "jobs"), os.DirFS(r.Path("cache", "jobs"))))
+		all, err := filepath.Glob(filepath.Join(copied, "jobs", "*", "*"))
+		check.Must(t, err)
+		_, err = r.Parts.Runs.Call(t.Context(), "readers.clean", []any{copied}, nil)
+		check.Must(t, err)
+		left, err := filepath.Glob(filepath.Join(copied, "jobs", "*", "*"))
+		check.Must(t, err)
+		if len(all) < 5 || fmt.Sprint(left) != fmt.Sprint(all) {
+			t.Errorf("of %v Salt has left %v", all, left)
 		}
 	})
 
