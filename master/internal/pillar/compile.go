@@ -401,7 +401,7 @@ func (c *compilation) otherPillars(pillar *value.Map, entries []any, output []by
 		return pillar
 	}
 
-	c.compiler.log.Error("the ext_pillar chain failed", append([]any{"minion", c.req.ID}, c.logAttrs(err)...)...)
+	c.compiler.log.Error("the ext_pillar chain failed", append([]any{"minion", c.req.ID}, c.logAttrs(err, "")...)...)
 	for _, e := range entries {
 		name := "?"
 		if m, ok := e.(*value.Map); ok && m.Len() > 0 {
@@ -444,7 +444,7 @@ func (c *compilation) decrypt(pillar *value.Map) *value.Map {
 	}
 
 	if err != nil {
-		c.compiler.log.Error("the pillar cannot be decrypted", append([]any{"minion", c.req.ID}, c.logAttrs(err)...)...)
+		c.compiler.log.Error("the pillar cannot be decrypted", append([]any{"minion", c.req.ID}, c.logAttrs(err, "")...)...)
 		out = pillar
 		errs = []string{"Failed to decrypt the pillar. Please see master log for details."}
 	}
@@ -485,7 +485,7 @@ func (c *compilation) compileInSalt() (*value.Map, error) {
 	git := c.gitForPython() // call this before taking a worker, because it may wait for a first fetch
 	s, err := c.openSession(nil)
 	if err != nil {
-		c.errors = append(c.errors, c.failureText("top", err))
+		c.errors = append(c.errors, c.failureText("top", "", err))
 		p := c.req.Override.Clone()
 		c.setErrors(p)
 		return p, nil
@@ -495,7 +495,7 @@ func (c *compilation) compileInSalt() (*value.Map, error) {
 	c.giveUpIfUnable(err)
 	var wrong *renderer.Failure
 	if errors.As(err, &wrong) {
-		c.errors = append(c.errors, c.failureText("top", err))
+		c.errors = append(c.errors, c.failureText("top", "", err))
 		p = c.req.Override.Clone()
 		c.setErrors(p)
 		return p, nil

@@ -59,6 +59,8 @@ type Outcome struct {
 	// Secret holds values that come from sources of secrets: ext_pillar, and SLS that name such a
 	// source. They may be compared but not shown.
 	Secret []any
+	// Given holds the values of all files, also those that other files override.
+	Given []any
 
 	skip   map[FileKey]bool
 	marks  map[FileKey]fileMark
@@ -303,7 +305,7 @@ func (c *compilation) recordConfined(
 	var fault *renderer.Failure
 	switch {
 	case errors.As(err, &refused):
-		v = refused
+		v = c.shownRefusal(refused, t.Path, trace.Files)
 	case errors.As(err, &fault) && trace.Sum != (memo.Sum{}):
 		const longest = 2000
 		v = &renderer.Failure{Message: fault.Message[:min(len(fault.Message), longest)], Kind: fault.Kind}
@@ -380,11 +382,16 @@ func (c *compilation) noteFile(p parsed, path, env, name string) (skipped bool) 
 	return c.outcome.skip[key]
 }
 
-// noteResult notes the value of a file if it names a source of secrets. o may be nil.
+// noteResult notes the value of a file. o may be nil.
 func (o *Outcome) noteResult(env, name string, v any) {
-	if o != nil && v != nil && o.marks[FileKey{env, name}].secret {
-		o.Secret = append(o.Secret, v)
+	if o == nil || v == nil {
+		return
 	}
+	if o.marks[FileKey{env, name}].secret {
+		o.Secret = append(o.Secret, v)
+		return
+	}
+	o.Given = append(o.Given, v)
 }
 
 // noteExtPillar notes what an ext_pillar has added to a pillar. o may be nil.

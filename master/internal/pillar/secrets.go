@@ -198,7 +198,7 @@ func (c *compilation) decryptInGo(pillar *value.Map) *value.Map {
 		}
 		if err != nil {
 			c.compiler.log.Error("a key of the pillar cannot be decrypted (decrypt_pillar)",
-				append([]any{"minion", c.req.ID, "key", key}, c.logAttrs(err)...)...)
+				append([]any{"minion", c.req.ID, "key", key}, c.logAttrs(err, "")...)...)
 			errs = append(errs, fmt.Sprintf("Failed to decrypt pillar key '%s': %v", key, err))
 		}
 

@@ -3,7 +3,6 @@ package pillar
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -191,81 +190,6 @@ func (c *compilation) missingSLS(name, env string) []string {
 	return nil
 }
 
-// failureText returns the text for _errors if an SLS cannot be rendered, and logs the error. Errors
-// of templates may contain secrets, so the text contains the details only with
-// Config.ShowRenderErrors.
-func (c *compilation) failureText(name string, err error) string {
-	if c.isOver() {
-		return ""
-	}
-
-	attrs := append([]any{"minion", c.req.ID, "sls", name}, c.logAttrs(err)...)
-	switch {
-	case errors.Is(err, errNoRenderers), errors.Is(err, renderer.ErrNoSalt):
-		c.compiler.log.Error("a pillar SLS needs Salt's Python renderers, which this master does not have; install the Salt library for Python, or write the SLS as plain YAML",
-			attrs...)
-		return fmt.Sprintf("Rendering SLS '%s' failed: it needs Salt's Python renderers, which are not available on the salt master. Please see master log for details.",
-			name)
-	}
-
-	if c.outcome != nil {
-		return fmt.Sprintf("Rendering SLS '%s' failed: %s", name, faultText(attrs[4:]))
-	}
-
-	c.compiler.log.Error("a pillar SLS cannot be rendered", attrs...)
-	if c.compiler.cfg.ShowRenderErrors {
-		return fmt.Sprintf("Rendering SLS '%s' failed, render error:\n%v", name, err)
-	}
-
-	return fmt.Sprintf("Rendering SLS '%s' failed. Please see master log for details.", name)
-}
-
-// lineNumber matches the line number in an error of a template.
-var lineNumber = regexp.MustCompile(`\bline (\d{1,9})\b`)
-
-// jinjaFault matches the beginning of a Jinja error that contains names of template variables, but
-// no values.
-var jinjaFault = regexp.MustCompile(`^Jinja variable '[\w ]{1,64}' (is undefined|has no attribute '[\w-]{1,64}')(; line \d{1,9})?`)
-
-// logAttrs returns log attributes of an error without secrets. For an error of a template or a
-// module the attributes are the error's class and its line, because the text of such an error
-// contains parts of the pillar. That text is logged at level debug only.
-func (c *compilation) logAttrs(err error) []any {
-	if attrs := secretAttrs(err); attrs != nil {
-		c.compiler.log.Debug("a secret cannot be decrypted", "minion", c.req.ID, "error", err)
-		return attrs
-	}
-
-	var f *renderer.Failure
-	if !errors.As(err, &f) {
-		text, _, _ := strings.Cut(err.Error(), "\n")
-		return []any{"error", text}
-	}
-
-	c.compiler.log.Debug("an error of a template or module", "minion", c.req.ID, "error", err, "trace", f.Trace)
-	attrs := []any{"class", f.Kind}
-	if what := jinjaFault.FindString(f.Message); what != "" {
-		attrs = append(attrs, "fault", what)
-	}
-
-	if m := lineNumber.FindStringSubmatch(f.Message); m != nil {
-		attrs = append(attrs, "line", m[1])
-	}
-
-	return append(attrs, "details", "at log level debug")
-}
-
-// faultText returns log attributes as a text, for a compilation that is compared and not logged.
-func faultText(attrs []any) string {
-	var words []string
-	for i := 0; i+1 < len(attrs); i += 2 {
-		if attrs[i] != "details" {
-			words = append(words, fmt.Sprintf("%v %v", attrs[i], attrs[i+1]))
-		}
-	}
-	return strings.Join(words, ", ")
-}
-
 // renderSLS renders one SLS with its includes (render_pstate). state is nil if there is nothing to
 // merge. mods holds the SLS that were rendered before in this environment.
 func (c *compilation) renderSLS(
@@ -280,20 +204,20 @@ func (c *compilation) renderSLS(
 
 	path, isInit, err := findSLS(c.envNamed(env), name)
 	if err != nil {
-		return nil, []string{c.failureText(name, err)}
+		return nil, []string{c.failureText(name, "", err)}
 	}
 	if path == "" {
 		return nil, c.missingSLS(name, env)
 	}
 	if depth > maxIncludeDepth {
 		mods[name] = nil
-		return nil, []string{c.failureText(name, fmt.Errorf("includes are nested more than %d deep", maxIncludeDepth))}
+		return nil, []string{c.failureText(name, path, fmt.Errorf("includes are nested more than %d deep", maxIncludeDepth))}
 	}
 
 	state, err = c.compileFile(path, env, name, defaults)
 	if err != nil {
 		mods[name] = nil
-		return nil, []string{c.failureText(name, err)}
+		return nil, []string{c.failureText(name, path, err)}
 	}
 
 	mods[name] = state

@@ -58,8 +58,9 @@ func (c *compilation) readTops() (envs []string, files map[string][]*value.Map) 
 			break
 		}
 		if err != nil {
+			path, _ := findFile(c.envNamed(env), c.compiler.cfg.Top)
 			c.compiler.log.Error("a pillar top file cannot be rendered",
-				append([]any{"minion", c.req.ID, "env", env}, c.logAttrs(err)...)...)
+				append([]any{"minion", c.req.ID, "env", env}, c.logAttrs(err, path)...)...)
 			c.topErrors = append(c.topErrors, "Rendering Primary Top file failed, render error:\n"+err.Error())
 			break
 		}

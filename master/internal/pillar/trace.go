@@ -83,7 +83,7 @@ func (c *Compiler) TraceTop(ctx context.Context, req Request, pillar *value.Map,
 			err = n.traceTopFile(top.Env, file)
 		}
 		if err != nil { // its text may have parts of the pillar
-			c.log.Warn("a top file cannot be used", append([]any{"minion", req.ID, "path", top.Path}, n.logAttrs(err)...)...)
+			c.log.Warn("a top file cannot be used", append([]any{"minion", req.ID, "path", top.Path}, n.logAttrs(err, top.Path)...)...)
 			faults = append(faults, fmt.Errorf("the top file of %s cannot be used: the log of the master has the cause", top.Env))
 		}
 		if p, err := c.files.parsedFile(top.Path); err == nil && !p.plain {
