@@ -1,7 +1,6 @@
 package diff
 
 import (
-	"encoding/base64"
 	"slices"
 	"strings"
 	"sync"
@@ -110,7 +109,7 @@ func isSealed(text string) bool { return strings.Contains(text, "-----BEGIN PGP 
 // mask knows the secrets of one minion, on both sides of a comparison. It decides by place (a key
 // that is named like a secret, a place of decrypt_pillar, what comes from a source of secrets), by
 // form (ciphertext, private keys, passwords in URLs), and by value: a secret is hidden wherever it
-// occurs.
+// occurs, also encoded (see encoded.go).
 type mask struct {
 	names    *secretNames
 	places   *placeTree
@@ -119,6 +118,7 @@ type mask struct {
 	size     int
 	overflow bool
 	inTexts  *strings.Replacer
+	decoded  int // bytes of texts that were decoded so far
 }
 
 // placeTree holds places in a pillar.
@@ -183,9 +183,15 @@ func newMask(names *secretNames, decrypted [][]any, sides, others []*pillar.Outc
 	}
 	for _, side := range sides {
 		m.collect(side.Pillar, false, m.places)
+		for _, v := range side.Given {
+			m.collect(v, false, nil)
+		}
 	}
 	for _, other := range others {
 		m.collect(other.Pillar, false, m.places)
+		for _, v := range other.Given {
+			m.collect(v, false, nil)
+		}
 		for _, v := range other.Secret {
 			m.collect(v, true, nil)
 		}
@@ -234,7 +240,10 @@ func (m *mask) note(text string) {
 	if len(text) < leastWhole || isSealed(text) {
 		return
 	}
-	if m.size += 3 * len(text); len(m.texts)+len(m.short) >= maxSecrets || m.size > maxSecretBytes {
+	if m.texts[text] || m.short[text] {
+		return
+	}
+	if m.size += 2 * len(text); len(m.texts)+len(m.short) >= maxSecrets || m.size > maxSecretBytes {
 		m.overflow = true
 		return
 	}
@@ -243,7 +252,6 @@ func (m *mask) note(text string) {
 		return
 	}
 	m.texts[text] = true
-	m.texts[base64.StdEncoding.EncodeToString([]byte(text))] = true
 	for line := range strings.Lines(text) { // a part of a key in several lines
 		if line = strings.TrimSpace(line); len(line) >= 16 {
 			m.texts[line] = true
@@ -298,7 +306,11 @@ func (m *mask) text(text string) (string, bool) {
 	if isSealed(text) || len(text) > maxText || m.short[strings.TrimSpace(text)] {
 		return conf.Hidden, true
 	}
-	out := redact.Text(m.inTexts.Replace(text))
+	out := m.inTexts.Replace(text)
+	if m.isInEscaped(out, 0) {
+		return conf.Hidden, true
+	}
+	out = redact.Text(m.withoutEncoded(out))
 	return out, out != text
 }
 
