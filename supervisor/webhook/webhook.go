@@ -451,7 +451,13 @@ func namesIn(body []byte) ([]string, error) {
 	}
 
 	if len(strings.TrimSpace(string(body))) > 0 {
-		if err := json.Unmarshal(body, &call); err != nil {
+		err := json.Unmarshal(body, &call)
+		wrong, isShape := errors.AsType[*json.UnmarshalTypeError](err)
+		switch {
+		case isShape && wrong.Field != "": // one field is odd, and the others are read
+		case isShape:
+			return nil, fmt.Errorf("the body is JSON, but %s and no object, as git servers send it", wrong.Value)
+		case err != nil:
 			return nil, errors.New("the body is no JSON: choose the content type application/json")
 		}
 	}
@@ -461,7 +467,7 @@ func namesIn(body []byte) ([]string, error) {
 		call.Project.GitSSH,
 		call.Repository.GitHTTP, call.Repository.GitSSH, call.Repository.Git, call.Repository.HTML} {
 		if n != "" && len(names) < maxNames {
-			names = append(names, printable.Brief(n, 2048))
+			names = append(names, printable.Brief(withoutUser(n), 2048))
 		}
 	}
 
@@ -470,4 +476,15 @@ func namesIn(body []byte) ([]string, error) {
 	}
 
 	return names, nil
+}
+
+// withoutUser returns a URL without its user and password, which do not matter for the remote that it
+// means, and do not belong into the log.
+func withoutUser(name string) string {
+	scheme, rest, isURL := strings.Cut(name, "://")
+	if !isURL {
+		return name
+	}
+	authority, _, _ := strings.Cut(rest, "/")
+	return scheme + "://" + rest[strings.LastIndexByte(authority, '@')+1:]
 }

@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"saltern/test/await"
+	"saltern/test/check"
+	"saltern/test/logged"
 )
 
 const secret = "a secret of more than sixteen"
@@ -119,6 +121,17 @@ func TestAttack36Webhook(t *testing.T) {
 			heads: heads{"X-Hub-Signature-256": "sha256=" + sign("payload=%7B%7D")},
 			code:  400,
 		},
+		"JSON of another shape": {
+			body:  "[]",
+			heads: heads{"X-Hub-Signature-256": "sha256=" + sign("[]")},
+			code:  400,
+		},
+		"odd fields": {
+			body:  oddFields,
+			heads: heads{"X-Hub-Signature-256": "sha256=" + sign(oddFields)},
+			code:  202,
+			want:  []string{"https://example.com/ops/states.git", "git@example.com:ops/states.git"},
+		},
 		"a GET":          {method: "GET", code: 405},
 		"elsewhere":      {path: "/", code: 404},
 		"no secret here": {secret: "/nonexistent", heads: heads{"X-Gitlab-Token": ""}, code: 503},
@@ -159,6 +172,9 @@ func TestAttack36Webhook(t *testing.T) {
 		w := httptest.NewRecorder()
 		h.handler().ServeHTTP(w, r)
 		got := h.pushes.take()
+		if name == "JSON of another shape" && !strings.Contains(w.Body.String(), "array and no object") {
+			t.Errorf("%s: %s", name, w.Body)
+		}
 		if w.Code != c.code || !slices.Equal(got, c.want) || strings.Contains(w.Body.String(), secret) {
 			t.Errorf("%s: %d %q %q, want %d %q", name, w.Code, w.Body, got, c.code, c.want)
 		}
@@ -332,6 +348,32 @@ func TestCallsBesideStrangers(t *testing.T) {
 			close(over)
 			held.Wait()
 		})
+	}
+}
+
+// oddFields is a push with fields of another type than servers send, and with a password.
+const oddFields = `{"remote": 5, "project": "x", "repository": {"html_url": 5, "git_url": null,
+	"clone_url": "https://user:hunter2@example.com/ops/states.git", "ssh_url": "git@example.com:ops/states.git"}}`
+
+// TestPasswordInAURL: the log has no user or password of a URL that a caller sends, whatever becomes of the push.
+func TestPasswordInAURL(t *testing.T) {
+	notOurs := errors.New("not ours")
+	for _, answer := range []error{nil, notOurs, errors.New("a node does not answer")} {
+		lines := &logged.Buffer{}
+		h := newHook(Config{
+			NotOurs: notOurs,
+			Now:     time.Now,
+			Log:     slog.New(slog.NewTextHandler(lines, nil)),
+			Fetch:   func(context.Context, string) error { return answer },
+		})
+		for _, url := range []string{"https://user:hunter2@example.com/x.git", "https://hunter2@example.com/x@y.git", "ssh://a:hunter2@b@example.com/x"} {
+			names, err := namesIn([]byte(`{"remote": "` + url + `"}`))
+			check.Must(t, err)
+			h.fetchNamed(t.Context(), names)
+		}
+		if text := lines.String(); strings.Contains(text, "hunter2") || strings.Count(text, "example.com/x") != 3 {
+			t.Error(text)
+		}
 	}
 }
 
