@@ -4,19 +4,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"saltern/master/jobs"
 	"saltern/master/value"
 )
 
-// batchDefs returns the runners about batches (salt/runners/batch.py). Unlike Salt's, batch.status and
-// batch.stop work for a batch of any master of the cluster.
+// batchDefs returns the runners about batches (salt/runners/batch.py). Unlike Salt's, they know the batches of
+// all masters of the cluster.
 func batchDefs() map[string]def {
 	return map[string]def{
-		"batch.status": {"jid", batchStatus},
-		"batch.stop":   {"jid kill=", batchStop},
+		"batch.status":      {"jid", batchStatus},
+		"batch.list_active": {"", batchListActive},
+		"batch.stop":        {"jid kill=", batchStop},
 	}
 }
 
@@ -28,6 +31,9 @@ type Batches interface {
 	// Status returns how far a batch is that this master runs or has run, as batch.status does, or nil for
 	// other batches. The error says that this is not known.
 	Status(jid string) (*value.Map, error)
+	// Active returns the batches of this master that have not ended, as Status does, by job id. One whose state
+	// cannot be read has the fields jid, master and error alone.
+	Active(ctx context.Context) ([]*value.Map, error)
 	// Stop keeps further minions from getting the job of a batch. It returns false for a batch that is
 	// unknown, has ended or was stopped before.
 	Stop(ctx context.Context, jid string) (stopped bool, err error)
@@ -40,6 +46,9 @@ var ErrRemoved = errors.New("is no master of this cluster any more: the batch do
 // master to ask, or "" for all. The error says which master did not answer, or is an [ErrRemoved].
 type BatchesElsewhere interface {
 	Status(ctx context.Context, jid, owner string) (*value.Map, error)
+	// Active returns the batches of the others that have not ended. unknown says, by master, why its batches
+	// are not, or not all, in the list.
+	Active(ctx context.Context) (list []*value.Map, unknown map[string]error)
 	Stop(ctx context.Context, jid, owner string) (stopped bool, err error)
 }
 
@@ -74,6 +83,51 @@ func batchStatus(c *call) (any, error) {
 		return nil, nil
 	}
 	return status, nil
+}
+
+// batchListActive lists the batches that have not ended. For a master whose batches are not known the list has an
+// entry without a batch: its fields are those of a batch, but None, and the field error says why.
+func batchListActive(c *call) (any, error) {
+	if err := requirePart("batches of jobs", c.Batches == nil); err != nil {
+		return nil, err
+	}
+
+	list, err := c.Batches.Active(c.ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list the batches of this master: %w", err)
+	}
+	var unknown map[string]error
+	if c.BatchesElsewhere != nil {
+		var others []*value.Map
+		others, unknown = c.BatchesElsewhere.Active(c.ctx)
+		list = append(list, others...)
+	}
+	if err := c.ctx.Err(); err != nil {
+		return nil, err
+	}
+
+	slices.SortStableFunc(list, func(a, b *value.Map) int { return strings.Compare(a.Str("jid"), b.Str("jid")) })
+	for _, master := range slices.Sorted(maps.Keys(unknown)) {
+		list = append(list, value.NewMap("master", master, "error", unknown[master].Error()))
+	}
+
+	out := []any{}
+	for _, entry := range list {
+		out = append(out, wholeEntry(entry))
+	}
+	return out, nil
+}
+
+// wholeEntry returns an entry of batch.list_active with all of Salt's fields, so that a program which reads one of
+// them finds it.
+func wholeEntry(entry *value.Map) *value.Map {
+	whole := value.NewMap()
+	for _, name := range []string{"jid", "fun", "tgt", "tgt_type", "total", "completed", "active", "pending", "failed",
+		"batch_size", "halted", "halted_reason", "driver", "user", "created", "last_progress", "age_seconds"} {
+		whole.Set(name, entry.Value(name))
+	}
+	whole.Update(entry)
+	return whole
 }
 
 // batchStop stops a batch. With kill, it also tells the minions that have not returned to end the job.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/big"
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,6 +32,11 @@ func (b *oneBatch) Status(jid string) (*value.Map, error) {
 		"halted", false, "halted_reason", nil), nil
 }
 
+func (b *oneBatch) Active(context.Context) ([]*value.Map, error) {
+	status, _ := b.Status(b.jid)
+	return []*value.Map{status}, b.damaged
+}
+
 func (b *oneBatch) Stop(_ context.Context, jid string) (bool, error) {
 	if jid != b.jid {
 		return false, nil
@@ -46,6 +52,14 @@ func (o others) Status(_ context.Context, jid, owner string) (*value.Map, error)
 	o.asked = append(o.asked, owner)
 	status, _ := o.oneBatch.Status(jid)
 	return status, o.fail
+}
+
+func (o others) Active(ctx context.Context) ([]*value.Map, map[string]error) {
+	list, _ := o.oneBatch.Active(ctx)
+	if o.fail != nil {
+		return nil, map[string]error{"n2": o.fail}
+	}
+	return list, nil
 }
 
 func (o others) Stop(ctx context.Context, jid, owner string) (bool, error) {
@@ -119,6 +133,23 @@ func TestBatches(t *testing.T) {
 		}
 	}
 
+	listed := func() (jids []string) {
+		t.Helper()
+		got, err := call("batch.list_active")
+		ok(t, err)
+		for _, v := range got.([]any) {
+			entry := v.(*value.Map)
+			jids = append(jids, entry.Str("jid")+entry.Str("error"))
+			if _, has := entry.Get("age_seconds"); !has || entry.Len() < 17 {
+				t.Errorf("an entry lacks fields: %s", JSON(entry, false))
+			}
+		}
+		return jids
+	}
+	if got := listed(); !slices.Equal(got, []string{ours, theirs}) {
+		t.Errorf("active: %v", got)
+	}
+
 	show := func() (job *value.Map) {
 		t.Helper()
 		got, err := call("jobs.list_job", theirs)
@@ -129,6 +160,9 @@ func TestBatches(t *testing.T) {
 		t.Errorf("the job: %s", JSON(job, false))
 	}
 	elsewhere.fail = errors.New("n2 did not answer")
+	if got := listed(); !slices.Equal(got, []string{ours, "n2 did not answer"}) {
+		t.Errorf("active: %v", got)
+	}
 	elsewhere.jid = ""
 	if b := show().Map("Batch"); !b.Bool("away") || b.Value("pending") != nil || b.Value("minions") != int64(9) {
 		t.Errorf("the batch of a master that is away: %s", JSON(b, false))

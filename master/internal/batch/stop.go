@@ -100,6 +100,30 @@ func (m *Manager) stateOf(jid string) (*value.Map, error) {
 	return kept, err
 }
 
+// Active returns the batches of this master that have not ended, by job id, each as Status returns it. One whose
+// state cannot be read has the fields jid, master and error alone. It may be called concurrently with Run. It
+// implements runner.Batches.
+func (m *Manager) Active(ctx context.Context) ([]*value.Map, error) {
+	jids, err := m.activeJIDs()
+	if err != nil {
+		return nil, fmt.Errorf("read the list of batches: %w", err)
+	}
+
+	var active []*value.Map
+	for _, jid := range jids {
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("read the states of batches: %w", err)
+		}
+		switch status, err := m.Status(jid); {
+		case err != nil:
+			active = append(active, value.NewMap("jid", jid, "master", m.cfg.ID, "error", "its state cannot be read: "+err.Error()))
+		case status != nil:
+			active = append(active, status)
+		}
+	}
+	return active, nil
+}
+
 // Status returns how far a batch is that this master runs or has run, in the form of the runner
 // batch.status (salt/runners/batch.py), or nil for other batches. It may be called concurrently with
 // Run. It implements runner.Batches.
@@ -109,7 +133,7 @@ func (m *Manager) Status(jid string) (*value.Map, error) {
 		return nil, err
 	}
 
-	out := value.NewMap("jid", jid)
+	out := value.NewMap("jid", jid, "master", m.cfg.ID)
 	for _, key := range []string{"fun", "tgt", "tgt_type"} {
 		out.Set(key, kept.Value(key))
 	}

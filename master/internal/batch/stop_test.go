@@ -27,12 +27,28 @@ func TestStop(t *testing.T) {
 	if got := status(); got.Value("pending") != int64(3) || got.Value("active") != int64(2) || got.Bool("halted") {
 		t.Errorf("status %v", got)
 	}
+	active := func(ctx context.Context) (list []*value.Map) {
+		t.Helper()
+		list, err := w.m.Active(ctx)
+		if (err != nil) != (ctx.Err() != nil) {
+			t.Error(err)
+		}
+		return list
+	}
+	left, leave := context.WithCancel(t.Context())
+	leave()
+	if got := active(t.Context()); len(got) != 1 || got[0].Str("jid") != jid || len(active(left)) > 0 {
+		t.Errorf("active %v", got)
+	}
 	for _, want := range []bool{true, false} {
 		if r := w.m.stopNow(t.Context(), jid); r.stopped != want || r.err != nil {
 			t.Errorf("%+v, want %t", r, want)
 		}
 	}
 	w.want("", "halted")
+	if got := active(t.Context()); len(got) > 0 {
+		t.Errorf("active %v", got)
+	}
 	if got := status(); !got.Bool("halted") || got.Str("halted_reason") != "stop" {
 		t.Errorf("status %v", got)
 	}

@@ -2,6 +2,7 @@ package peers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -12,13 +13,21 @@ import (
 	"saltern/master/value"
 )
 
-// maxBatchTarget bounds the target of a batch in an answer to another master, in bytes.
-const maxBatchTarget = 64 << 10
+const (
+	// maxBatchTarget bounds the target of a batch in an answer to another master, in bytes.
+	maxBatchTarget = 64 << 10
+	// maxListedTarget bounds it in a list of batches.
+	maxListedTarget = 512
+	// maxBatchList bounds a list of batches in an answer to another master, in bytes. Overflow policy: the
+	// others are left out, and the list says how many.
+	maxBatchList = 512 << 10
+)
 
 // What a master asks others to do with a batch: the field do of a question.
 const (
 	showBatch = "status"
 	stopBatch = "stop"
+	listBatch = "list"
 )
 
 // shownFor is how long the answer to a question for the status of a batch serves further callers, such
@@ -37,13 +46,20 @@ type Batches struct {
 
 type shownKey struct{ jid, owner string }
 
-// shownBatch is the answer to a question for the status of a batch.
+// allBatches is the key of the question for the batches that have not ended.
+var allBatches = shownKey{}
+
+// shownBatch is the answer to a question for the status of a batch, or for all batches.
 type shownBatch struct {
-	done   chan struct{} // closed when the other fields are set
-	at     time.Time
-	given  bool // false: the caller has left before the answer
-	status *value.Map
+	done  chan struct{} // closed when the other fields are set
+	at    time.Time
+	given bool // false: the caller has left before the answer
+
+	status *value.Map // nil: there is none
 	err    error
+
+	list    []*value.Map
+	unknown map[string]error
 }
 
 // NewBatches returns Batches. own are those of this master. The caller must call Run.
@@ -74,6 +90,10 @@ func (b *Batches) answer(ctx context.Context, question *value.Map) *value.Map {
 		return b.answerStop(ctx, question)
 	}
 
+	if question.Str("do") == listBatch {
+		return b.answerList(ctx)
+	}
+
 	status, err := b.own.Status(question.Str("jid"))
 	switch {
 	case err != nil:
@@ -82,10 +102,34 @@ func (b *Batches) answer(ctx context.Context, question *value.Map) *value.Map {
 		return value.NewMap("found", false)
 	}
 
-	if event.Weight(value.NewMap("tgt", status.Value("tgt"))) > maxBatchTarget {
+	b.cutTarget(status, maxBatchTarget)
+	return value.NewMap("found", true, "status", status)
+}
+
+// cutTarget replaces a long target in the status of a batch.
+func (b *Batches) cutTarget(status *value.Map, most int) {
+	if event.Weight(value.NewMap("tgt", status.Value("tgt"))) > most {
 		status.Set("tgt", "too long to be shown by another master: ask "+b.ID)
 	}
-	return value.NewMap("found", true, "status", status)
+}
+
+// answerList lists the batches of this master for another one.
+func (b *Batches) answerList(ctx context.Context) *value.Map {
+	active, err := b.own.Active(ctx)
+	if err != nil {
+		return value.NewMap("found", true, "error", err.Error())
+	}
+
+	list := []any{}
+	weight := 0
+	for _, status := range active {
+		b.cutTarget(status, maxListedTarget)
+		if weight += event.Weight(status); weight > maxBatchList {
+			break
+		}
+		list = append(list, status)
+	}
+	return value.NewMap("found", true, "batches", list, "left_out", int64(len(active)-len(list)))
 }
 
 // answerStop stops a batch for another master.
@@ -145,28 +189,89 @@ func (b *Batches) Status(ctx context.Context, jid, owner string) (*value.Map, er
 		return nil, nil
 	}
 
-	key := shownKey{jid, owner}
+	s, err := b.share(ctx, shownKey{jid, owner}, func(s *shownBatch) (answered bool) {
+		o := b.ask(ctx, value.NewMap("do", showBatch, "jid", jid), owner)
+		s.err = b.unknownBatch(jid, owner, o, "")
+		if o.found != nil {
+			s.status, s.err = o.found.Map("status"), nil
+			if text := o.found.Str("error"); text != "" {
+				s.err = fmt.Errorf("show the batch of the job %s on %s: %s", jid, o.found.Str("id"), text)
+			}
+		}
+		return o.found != nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("wait for the status of the batch of the job %s: %w", jid, err)
+	}
+	if s.status == nil {
+		return nil, s.err
+	}
+	return s.status.Clone(), nil
+}
+
+// Active implements runner.BatchesElsewhere. Callers at one time share a question.
+func (b *Batches) Active(ctx context.Context) (list []*value.Map, unknown map[string]error) {
+	s, err := b.share(ctx, allBatches, func(s *shownBatch) (answered bool) {
+		s.list, s.unknown = b.askList(ctx)
+		return len(s.unknown) == 0
+	})
+	if err != nil {
+		return nil, nil // the caller has left
+	}
+	for _, status := range s.list {
+		list = append(list, status.Clone())
+	}
+	return list, s.unknown
+}
+
+// askList asks all masters for their batches. unknown says, by master, why its batches are not, or not all, in
+// the list.
+func (b *Batches) askList(ctx context.Context) (list []*value.Map, unknown map[string]error) {
+	answers, silent := b.askEach(ctx, value.NewMap("do", listBatch))
+	unknown = map[string]error{}
+	for _, peer := range silent {
+		unknown[peer] = errors.New("the master did not answer: its batches may go on; ask again when it is back")
+	}
+
+	for peer, answer := range answers {
+		for _, v := range answer.List("batches") {
+			if status, ok := v.(*value.Map); ok {
+				list = append(list, status)
+			}
+		}
+		if text := answer.Str("error"); text != "" {
+			unknown[peer] = errors.New(text)
+		}
+		if n, _ := answer.Int("left_out"); n > 0 {
+			unknown[peer] = fmt.Errorf("the master has %d more batches: salt-run batch.list_active there lists all", n)
+		}
+	}
+	return list, unknown
+}
+
+// share returns the answer with this key. If there is none, and nobody else waits for it, it calls ask, which sets
+// the fields of the answer and reports whether it is whole. An answer that is not whole because ctx has ended
+// serves nobody else. The error is that of ctx.
+func (b *Batches) share(ctx context.Context, key shownKey, ask func(s *shownBatch) (answered bool)) (*shownBatch, error) {
 	for {
 		s, isNew := b.shownOf(key)
 		if isNew {
-			b.askStatus(ctx, key, s)
+			answered := ask(s)
+			b.keepShown(key, s, answered || ctx.Err() == nil)
 		}
 
 		select {
 		case <-s.done:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for the status of the batch of the job %s: %w", jid, ctx.Err())
-		}
-		if s.given && s.status != nil {
-			return s.status.Clone(), nil
+			return nil, ctx.Err()
 		}
 		if s.given || isNew {
-			return nil, s.err
+			return s, nil
 		}
 	}
 }
 
-// shownOf returns the answer with this key. isNew means that the caller must get it by askStatus.
+// shownOf returns the answer with this key. isNew means that the caller must fill it in and call keepShown.
 func (b *Batches) shownOf(key shownKey) (s *shownBatch, isNew bool) {
 	b.shownMu.Lock()
 	defer b.shownMu.Unlock()
@@ -186,25 +291,13 @@ func (b *Batches) shownOf(key shownKey) (s *shownBatch, isNew bool) {
 	return s, true
 }
 
-// askStatus asks for the status of a batch. If ctx ends first, another caller asks again.
-func (b *Batches) askStatus(ctx context.Context, key shownKey, s *shownBatch) {
-	o := b.ask(ctx, value.NewMap("do", showBatch, "jid", key.jid), key.owner)
-	var status *value.Map
-	err := b.unknownBatch(key.jid, key.owner, o, "")
-	if o.found != nil {
-		status, err = o.found.Map("status"), nil
-		if text := o.found.Str("error"); text != "" {
-			err = fmt.Errorf("show the batch of the job %s on %s: %s", key.jid, o.found.Str("id"), text)
-		}
-	}
-
+// keepShown lets the answer s serve others, unless its caller has left before it was given.
+func (b *Batches) keepShown(key shownKey, s *shownBatch, given bool) {
 	b.shownMu.Lock()
 	defer b.shownMu.Unlock()
 	s.at = time.Now()
-	s.given = o.found != nil || ctx.Err() == nil
-	s.status = status
-	s.err = err
-	if !s.given && b.shown[key] == s {
+	s.given = given
+	if !given && b.shown[key] == s {
 		delete(b.shown, key)
 	}
 	close(s.done)

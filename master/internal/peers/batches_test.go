@@ -25,6 +25,8 @@ type fakeBatches struct {
 	mu      sync.Mutex
 	stopped int
 	shown   int
+	listed  int
+	many    int // how many batches Active lists
 }
 
 func (f *fakeBatches) Status(jid string) (*value.Map, error) {
@@ -35,6 +37,20 @@ func (f *fakeBatches) Status(jid string) (*value.Map, error) {
 		return nil, nil
 	}
 	return value.NewMap("jid", jid, "tgt", f.tgt, "pending", int64(3)), nil
+}
+
+func (f *fakeBatches) Active(context.Context) ([]*value.Map, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.listed++
+	if f.fail != nil {
+		return nil, f.fail
+	}
+	var list []*value.Map
+	for range f.many {
+		list = append(list, value.NewMap("jid", f.id, "master", f.id, "tgt", f.tgt))
+	}
+	return list, nil
 }
 
 func (f *fakeBatches) Stop(_ context.Context, jid string) (bool, error) {
@@ -61,7 +77,7 @@ func startBatches(t *testing.T, ids ...string) (map[string]*Batches, map[string]
 	t.Cleanup(running.Wait)
 	for _, id := range ids {
 		buses[id] = newTestBus()
-		own[id] = &fakeBatches{id: id, tgt: "web*"}
+		own[id] = &fakeBatches{id: id, tgt: "web*", many: 1}
 		b := NewBatches(othersOf(id, buses[id], ids), own[id])
 		all[id] = b
 		if !strings.HasPrefix(id, "old") && !strings.HasPrefix(id, "off") {
@@ -203,6 +219,41 @@ func TestManyAskForOneStatus(t *testing.T) {
 		ask()
 		if n := own["c2"].shown - before; n != 2 {
 			t.Errorf("%d questions after the stop", n)
+		}
+	})
+}
+
+// TestListOfBatches: the batches of all masters are listed; of a master that is away, that fails or has too many
+// the list says so. Callers at one time share a question.
+func TestListOfBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		all, own := startBatches(t, "c1", "c2", "c3", "c4", "off", "old")
+		own["c3"].fail = errors.New("the disk is broken")
+		own["c4"].many = 10_000
+		own["c2"].tgt = strings.Repeat("web,", maxListedTarget)
+
+		var callers sync.WaitGroup
+		for range 500 {
+			callers.Go(func() {
+				list, unknown := all["c1"].Active(t.Context())
+				by := map[string]int{}
+				for _, status := range list {
+					by[status.Str("master")]++
+					if len(status.Str("tgt")) > 100 {
+						t.Error("the target is long")
+					}
+				}
+				why := fmt.Sprint(unknown)
+				if by["c2"] != 1 || by["c4"] < 100 || by["c4"] > 5000 || len(by) != 2 || len(unknown) != 4 ||
+					!strings.Contains(why, "disk is broken") || !strings.Contains(why, fmt.Sprint(10_000-by["c4"], " more batches")) ||
+					!strings.Contains(why, "old:the master did not answer") || !strings.Contains(why, "off:the master did not answer") {
+					t.Errorf("%v, %s", by, why)
+				}
+			})
+		}
+		callers.Wait()
+		if n := own["c2"].listed; n != 1 {
+			t.Errorf("%d questions", n)
 		}
 	})
 }

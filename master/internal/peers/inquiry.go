@@ -182,19 +182,6 @@ func (q *inquiry) ask(ctx context.Context, question *value.Map, owner string) ou
 		question.Set("to", owner)
 	}
 
-	ask := rand.Text()
-	question.Set("ask", ask)
-	answers := make(chan *value.Map, len(peers))
-	q.mu.Lock()
-	q.waiting[ask] = answers
-	q.mu.Unlock()
-
-	defer func() {
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		delete(q.waiting, ask)
-	}()
-
 	var o outcome
 	for peer, connected := range peers {
 		if !connected {
@@ -202,9 +189,8 @@ func (q *inquiry) ask(ctx context.Context, question *value.Map, owner string) ou
 		}
 	}
 
-	if len(o.silent) < len(peers) {
-		q.Fire(q.questions, question)
-	}
+	answers, forget := q.send(question, len(peers), len(o.silent) < len(peers))
+	defer forget()
 	for len(o.without)+len(o.silent) < len(peers) {
 		var answer *value.Map
 		select {
@@ -226,6 +212,62 @@ func (q *inquiry) ask(ctx context.Context, question *value.Map, owner string) ou
 	}
 
 	return o.sorted()
+}
+
+// send fires a question to n masters if some of them are connected. The caller must call forget when it waits
+// for no more answers.
+func (q *inquiry) send(question *value.Map, n int, connected bool) (answers <-chan *value.Map, forget func()) {
+	ask := rand.Text()
+	question.Set("ask", ask)
+	arriving := make(chan *value.Map, n)
+	q.mu.Lock()
+	q.waiting[ask] = arriving
+	q.mu.Unlock()
+
+	if connected {
+		q.Fire(q.questions, question)
+	}
+	return arriving, func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		delete(q.waiting, ask)
+	}
+}
+
+// askEach asks all other masters for something that each of them may have. It returns the answers by the id
+// of the master, and the masters that have not answered within inquiryTime, sorted.
+func (q *inquiry) askEach(ctx context.Context, question *value.Map) (answers map[string]*value.Map, silent []string) {
+	ctx, cancel := context.WithTimeout(ctx, inquiryTime)
+	defer cancel()
+
+	peers := q.Peers()
+	connected := 0
+	for _, up := range peers {
+		if up {
+			connected++
+		}
+	}
+
+	arriving, forget := q.send(question, len(peers), connected > 0)
+	defer forget()
+	answers = map[string]*value.Map{}
+	for len(answers) < connected && ctx.Err() == nil {
+		select {
+		case answer := <-arriving:
+			if _, known := peers[answer.Str("id")]; known {
+				answers[answer.Str("id")] = answer
+			}
+		case <-ctx.Done():
+		}
+	}
+
+	for peer := range peers {
+		if answers[peer] == nil {
+			silent = append(silent, peer)
+		}
+	}
+	slices.Sort(silent)
+	return answers, silent
 }
 
 func (o outcome) sorted() outcome {

@@ -32,7 +32,11 @@ func TestStopOfBatchAtAnotherMaster(t *testing.T) {
 		return jid
 	}
 	call := func(m *mastertest.Master, fun, jid string) (any, error) {
-		return m.Parts.Runs.Call(await.Context(t), fun, []any{jid}, nil)
+		var args []any
+		if jid != "" {
+			args = []any{jid}
+		}
+		return m.Parts.Runs.Call(await.Context(t), fun, args, nil)
 	}
 	batchAt := func(m *mastertest.Master, jid string) *value.Map {
 		job, err := call(m, "jobs.list_job", jid)
@@ -49,6 +53,21 @@ func TestStopOfBatchAtAnotherMaster(t *testing.T) {
 		}
 		return true
 	})
+	listed := func(m *mastertest.Master) string {
+		list, err := call(m, "batch.list_active", "")
+		check.Must(t, err)
+		var entries []string
+		for _, v := range list.([]any) {
+			entry := v.(*value.Map)
+			entries = append(entries, strings.TrimSpace(strings.Join([]string{entry.Str("jid"), entry.Str("master"), entry.Str("error")}, " ")))
+		}
+		return strings.Join(entries, "; ")
+	}
+	for _, m := range ms {
+		if got, want := listed(m), jid+" "+owner.Host; got != want {
+			t.Errorf("%s lists %q, want %q", m.Host, got, want)
+		}
+	}
 	if got := batchAt(asked, jid); got.Str("tgt") != "web*" || got.Str("master") != owner.Host {
 		t.Errorf("the batch: %s", mastertest.PlainText(got))
 	}
