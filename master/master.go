@@ -132,9 +132,11 @@ type Master struct {
 	cluster   *peers.Membership
 	pauses    *peers.Pauses  // nil on a master without a cluster
 	batchAsks *peers.Batches // likewise
-	router    *zmtp.Router
-	pub       *zmtp.Pub
-	publisher *publish.Publisher
+	// stopOrders is nil on a master without a cluster.
+	stopOrders *peers.StopOrders
+	router     *zmtp.Router
+	pub        *zmtp.Pub
+	publisher  *publish.Publisher
 	// missedPort resends the jobs that minions have missed. The cluster gets this pointer before
 	// openPublish sets the fields of the resendPort.
 	missedPort *resendPort

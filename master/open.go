@@ -80,12 +80,18 @@ func (m *Master) openLaunch() {
 		Match:      pattern.Match,
 	}
 
+	var orders batch.Orders
+	if !m.cluster.Alone() {
+		m.stopOrders = m.cluster.NewStopOrders(m.bus, m.fire)
+		orders = m.stopOrders
+	}
 	m.batches = batch.NewManager(batch.Config{
 		Dir:       c.CacheDir,
 		HashType:  c.HashType,
 		ID:        c.ID,
 		Jobs:      m.jobs,
 		Publisher: m.launch,
+		Orders:    orders,
 		UserKey:   userKey(c),
 		Adopted:   local.BatchRecord(m.audit),
 		Fire:      m.fire,

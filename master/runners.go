@@ -88,6 +88,7 @@ func (m *Master) openRunners() {
 		env.PausesElsewhere = m.pauses
 		m.batchAsks = m.cluster.NewBatches(m.bus, m.fire, m.batches)
 		env.BatchesElsewhere = m.batchAsks
+		env.StopOrders = m.stopOrders
 	}
 
 	m.openWheel()

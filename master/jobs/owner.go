@@ -19,10 +19,10 @@ const (
 	ChosenField = "chosen_jid"
 	// BatchField marks a job that gets to a part of its minions at a time. It holds a map of the number
 	// of all minions ("minions"), of those that did not answer a ping ("absent") and of how many get the
-	// job at a time ("size"), the id of the master that runs it ("master"), the target as it was asked
-	// for ("tgt" and "tgt_type", and "delimiter" unless it is a colon; a long one is left out) and how the
-	// batch was asked for ("asked", see batch.Spec). Masters of an older version leave out all but the
-	// first and the third.
+	// job at a time ("size"), the id of the master that runs it ("master"), whether that obeys orders which
+	// were left for it ("orders"), the target as it was asked for ("tgt" and "tgt_type", and "delimiter" unless
+	// it is a colon; a long one is left out) and how the batch was asked for ("asked", see batch.Spec). Masters
+	// of an older version leave out all but the first and the third.
 	BatchField = "saltern_batch"
 	// SavedField marks a job that a saved job has started. It holds a map with the name of the saved job ("job")
 	// and, if the schedule ran it, of the schedule's entry ("schedule").

@@ -42,8 +42,23 @@ type Batches interface {
 // ErrRemoved means that the master that ran a batch was removed from the cluster.
 var ErrRemoved = errors.New("is no master of this cluster any more: the batch does not go on")
 
+// NoAnswer means that the master that runs a batch does not answer, although it is one of the cluster.
+type NoAnswer struct{ Text string }
+
+func (e *NoAnswer) Error() string { return e.Text }
+
+// StopOrders keeps orders to stop batches for masters that do not answer. They obey them before they go on.
+type StopOrders interface {
+	// Leave leaves an order. When it returns without an error, the order is durable, and the master sends no
+	// further part of the batch. isNew is false if the order had been left before.
+	Leave(ctx context.Context, jid, master string) (isNew bool, err error)
+	// Left reports whether an order was left and the master has not obeyed it yet.
+	Left(ctx context.Context, jid, master string) (bool, error)
+}
+
 // BatchesElsewhere asks the other masters of the cluster for their batches. owner is the id of the
-// master to ask, or "" for all. The error says which master did not answer, or is an [ErrRemoved].
+// master to ask, or "" for all. The error says which master did not answer: it is a [NoAnswer] of the owner, or an
+// [ErrRemoved].
 type BatchesElsewhere interface {
 	Status(ctx context.Context, jid, owner string) (*value.Map, error)
 	// Active returns the batches of the others that have not ended. unknown says, by master, why its batches
@@ -75,7 +90,12 @@ func batchStatus(c *call) (any, error) {
 		return nil, fmt.Errorf("read the state of the batch: %w", err)
 	}
 	if status == nil && c.BatchesElsewhere != nil {
-		if status, err = c.BatchesElsewhere.Status(c.ctx, jid, c.ownerOfBatch(jid)); err != nil {
+		owner := c.ownerOfBatch(jid)
+		status, err = c.BatchesElsewhere.Status(c.ctx, jid, owner.id)
+		if err != nil && c.isOrderLeft(jid, owner) {
+			return nil, fmt.Errorf("an order to stop the batch was left for the master that runs it: no further minion gets the job. %w", err)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -160,7 +180,29 @@ func (c *call) stopElsewhere(ctx context.Context, jid string) (stopped bool, err
 	if status != nil || err != nil {
 		return false, err
 	}
-	return c.BatchesElsewhere.Stop(ctx, jid, c.ownerOfBatch(jid))
+	owner := c.ownerOfBatch(jid)
+	stopped, err = c.BatchesElsewhere.Stop(ctx, jid, owner.id)
+	if _, silent := errors.AsType[*NoAnswer](err); !silent || !owner.obeysOrders || c.StopOrders == nil {
+		return stopped, err
+	}
+
+	isNew, orderErr := c.StopOrders.Leave(ctx, jid, owner.id)
+	if orderErr != nil {
+		return false, fmt.Errorf("%w. The order to stop the batch may not outlast that: %w", err, orderErr)
+	}
+	return isNew, nil
+}
+
+// isOrderLeft reports whether an order to stop a batch waits for its master.
+func (c *call) isOrderLeft(jid string, owner batchOwner) bool {
+	if !owner.obeysOrders || c.StopOrders == nil {
+		return false
+	}
+	left, err := c.StopOrders.Left(c.ctx, jid, owner.id)
+	if err != nil {
+		c.Log.Warn("it is not known whether an order to stop a batch was left", "jid", jid, "peer", owner.id, "error", err)
+	}
+	return left
 }
 
 // killJob tells the minions that have a job and have not returned to end it. It does not wait for their answers.
@@ -190,14 +232,23 @@ func (c *call) killJob(jid string) error {
 	return err
 }
 
-// ownerOfBatch returns the id of the master that runs the batch of a job, or "" if the job does not
-// say so.
-func (c *call) ownerOfBatch(jid string) string {
+// batchOwner is the master that runs a batch. Its id is "" if the job does not say so.
+type batchOwner struct {
+	id          string
+	obeysOrders bool // those of [StopOrders]
+}
+
+func (c *call) ownerOfBatch(jid string) batchOwner {
 	load, err := c.Jobs.Load(c.ctx, jid)
 	if err != nil {
-		return ""
+		return batchOwner{}
 	}
-	return load.Map(jobs.BatchField).Str("master")
+	return ownerIn(load.Map(jobs.BatchField))
+}
+
+// ownerIn returns the owner that [jobs.BatchField] names.
+func ownerIn(of *value.Map) batchOwner {
+	return batchOwner{id: of.Str("master"), obeysOrders: of.Bool("orders")}
 }
 
 // batchOf returns what is known of the batch of a job: of says what each master knows ([jobs.BatchField]);
@@ -221,6 +272,9 @@ func (c *call) batchOf(jid string, of *value.Map) *value.Map {
 			out.Set("removed", true)
 		case err != nil:
 			out.Set("away", true)
+			if c.isOrderLeft(jid, ownerIn(of)) {
+				out.Set("halted", "stop")
+			}
 		}
 	}
 	if status == nil {

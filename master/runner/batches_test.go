@@ -70,6 +70,24 @@ func (o others) Stop(ctx context.Context, jid, owner string) (bool, error) {
 	return o.oneBatch.Stop(ctx, jid)
 }
 
+// leftOrders are orders for masters that do not answer.
+type leftOrders struct {
+	left map[string]bool
+	fail error
+}
+
+func (o *leftOrders) Leave(_ context.Context, jid, master string) (bool, error) {
+	isNew := !o.left[jid+master]
+	if o.fail == nil {
+		o.left[jid+master] = true
+	}
+	return isNew, o.fail
+}
+
+func (o *leftOrders) Left(_ context.Context, jid, master string) (bool, error) {
+	return o.left[jid+master], nil
+}
+
 // killed keeps what minions were asked.
 type killed struct{ questions []Question }
 
@@ -208,5 +226,54 @@ func TestStopOfBatchWithoutState(t *testing.T) {
 		if got, err := call(fun); err == nil || len(elsewhere.asked) > 0 {
 			t.Errorf("%s of a damaged state: %v; asked %v", fun, got, elsewhere.asked)
 		}
+	}
+}
+
+// TestStopIsLeftForSilentMaster: an order to stop a batch is left for the master that runs it when that does not
+// answer, unless it does not know such orders. What cannot be left is not called stopped.
+func TestStopIsLeftForSilentMaster(t *testing.T) {
+	const jid = "20261129055906639595"
+	for _, c := range []struct {
+		name    string
+		answers error // of the master that runs the batch
+		old     bool  // it does not know orders
+		fail    error // of the shared folder
+		want    []any // of batch.stop, asked twice; nil: an error
+		halted  string
+	}{
+		{name: "silent", answers: &NoAnswer{"n2 did not answer"}, want: []any{true, false}, halted: "stop"},
+		{name: "of an older version", answers: &NoAnswer{"n2 did not answer"}, old: true},
+		{name: "without a shared folder", answers: &NoAnswer{"n2 did not answer"}, fail: errors.New("the folder does not answer")},
+		{name: "removed", answers: fmt.Errorf("n2 %w", ErrRemoved)},
+		{name: "with a fault", answers: errors.New("the disk of n2 is full")},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			cache, err := jobs.Open(jobs.Config{Dir: t.TempDir(), HashType: "sha256"}, slog.New(slog.DiscardHandler))
+			ok(t, err)
+			defer cache.Close(context.Background())
+			of := m("minions", int64(9), "size", int64(2), "master", "n2", "orders", !c.old)
+			ok(t, cache.SaveLoad(t.Context(), jid, m("fun", "test.ping", "tgt", []any{"web1"}, jobs.BatchField, of), []string{"web1"}))
+			orders := &leftOrders{left: map[string]bool{}, fail: c.fail}
+			env := environment(nil)
+			env.Jobs, env.Batches, env.StopOrders = cache, &oneBatch{}, orders
+			env.BatchesElsewhere = others{&oneBatch{fail: c.answers}}
+
+			for i := range 2 {
+				got, err := New().Call(t.Context(), env, "batch.stop", []any{jid}, nil)
+				switch {
+				case c.want != nil && (err != nil || got != c.want[i]):
+					t.Errorf("%v, %v, want %v", got, err, c.want[i])
+				case c.want == nil && (err == nil || !strings.Contains(err.Error(), c.answers.Error())):
+					t.Errorf("%v, %v", got, err)
+				case c.fail != nil && !strings.Contains(err.Error(), c.fail.Error()):
+					t.Error(err)
+				}
+			}
+			job, err := New().Call(t.Context(), env, "jobs.list_job", []any{jid}, nil)
+			ok(t, err)
+			if got := job.(*value.Map).Map("Batch").Str("halted"); got != c.halted {
+				t.Errorf("halted %q, want %q", got, c.halted)
+			}
+		})
 	}
 }

@@ -40,6 +40,7 @@ type Env struct {
 	Batches Batches
 	// BatchesElsewhere has those of the other masters. It may be nil: there is no other master.
 	BatchesElsewhere BatchesElsewhere
+	StopOrders       StopOrders // nil: there are no other masters
 	// Pauses keeps which steps of orchestrations are paused.
 	Pauses *Pauses
 	// PausesElsewhere changes the pauses of jobs that are in progress on another master. It may be

@@ -114,6 +114,9 @@ func (m *Manager) batchField(own Own, state *State) *value.Map {
 		"size", int64(state.Size),
 		"master", m.cfg.ID,
 	)
+	if m.cfg.Orders != nil {
+		of.Set("orders", true)
+	}
 	if event.Weight(value.NewMap("tgt", own.Target)) <= maxKeptTarget {
 		of.Set("tgt", own.Target)
 		of.Set("tgt_type", own.TargetType)

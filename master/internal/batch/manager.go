@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -42,13 +43,14 @@ type Jobs interface {
 	Returns(ctx context.Context, jid string) (*value.Map, error)
 }
 
-// Config configures a Manager. All fields are required.
+// Config configures a Manager. All fields but Orders are required.
 type Config struct {
 	Dir       string // option cachedir
 	HashType  string // option hash_type, which determines the directory of a job below Dir
 	ID        string // of this master; other masters name it as the one that runs a batch
 	Jobs      Jobs
 	Publisher Publisher
+	Orders    Orders // may be nil: there are no other masters
 	// UserKey returns the key of the master's user. If an event contains this key, the state in the
 	// event is genuine.
 	UserKey func() (string, error)
@@ -79,8 +81,14 @@ type Manager struct {
 	waiting []string // jids in order of arrival
 	begins  chan beginning
 	stops   chan stopping
+	looks   chan orderLook
 	stopped chan struct{}                   // closed when Run has ended
 	wanted  atomic.Pointer[map[string]bool] // ids of the batches whose returns Run needs
+
+	// Times at which the last look for orders that succeeded, or failed, began.
+	goodLook, failedLook time.Time
+	disobeyed            map[string]bool // batches whose orders could not be obeyed, and the log says so
+	heldBack             bool            // a batch waits until the orders are known, and the log says so
 }
 
 type driven struct {
@@ -89,16 +97,20 @@ type driven struct {
 	// begun means that some minions have the job. Without it, an [Own] batch ends when its job cannot
 	// be sent.
 	begun bool
+	// isNew means that the caller who begins the batch waits: nobody can have ordered to stop it.
+	isNew bool
 }
 
 // NewManager returns a Manager. The caller must call Run once.
 func NewManager(cfg Config) *Manager {
 	m := &Manager{
-		cfg:     cfg,
-		batches: map[string]*driven{},
-		begins:  make(chan beginning),
-		stops:   make(chan stopping),
-		stopped: make(chan struct{}),
+		cfg:       cfg,
+		batches:   map[string]*driven{},
+		begins:    make(chan beginning),
+		stops:     make(chan stopping),
+		looks:     make(chan orderLook),
+		stopped:   make(chan struct{}),
+		disobeyed: map[string]bool{},
 	}
 	m.updateWanted()
 	return m
@@ -133,6 +145,14 @@ func (m *Manager) Wants(tag string) bool {
 // Run adopts the unfinished batches and runs batches until ctx ends.
 func (m *Manager) Run(ctx context.Context, events <-chan event.Event) {
 	defer close(m.stopped)
+	if m.cfg.Orders != nil {
+		looking, stopLooking := context.WithCancel(ctx)
+		var following sync.WaitGroup
+		following.Go(func() { m.followOrders(looking) })
+		defer following.Wait()
+		defer stopLooking()
+	}
+
 	jids, err := m.activeJIDs()
 	if err != nil {
 		m.cfg.Log.Error("the list of batches cannot be read; those under way are not continued", "error", err)
@@ -160,6 +180,8 @@ func (m *Manager) Run(ctx context.Context, events <-chan event.Event) {
 			b.done <- m.begin(ctx, b)
 		case s := <-m.stops:
 			s.done <- m.stopNow(ctx, s.jid)
+		case look := <-m.looks:
+			look.obeyed <- m.obey(ctx, look)
 		case <-tick.C:
 			m.giveUpLate(ctx)
 		}
@@ -288,7 +310,12 @@ func (m *Manager) adoptBatch(ctx context.Context, jid string, resumed bool) erro
 		kept.Set("user", load.Str("user"))
 	}
 
-	b := &driven{State: s, kept: kept, begun: !kept.Bool(ownKey) || len(s.Active)+len(s.Done) > 0}
+	b := &driven{
+		State: s,
+		kept:  kept,
+		begun: !kept.Bool(ownKey) || len(s.Active)+len(s.Done) > 0,
+		isNew: !resumed,
+	}
 	isNew := !resumed && !slices.Contains(m.waiting, jid) && !kept.Bool(ownKey)
 	if s.Halted == "" && len(m.batches) >= maxActive {
 		if m.queueBatch(jid) {
@@ -319,6 +346,7 @@ func (m *Manager) adoptBatch(ctx context.Context, jid string, resumed bool) erro
 
 	m.reconcile(ctx, jid, b)
 	m.advance(ctx, jid, b)
+	b.isNew = false
 	if b.Halted != "" {
 		return errors.New(b.Halted)
 	}
@@ -393,7 +421,10 @@ func (m *Manager) giveUpLate(ctx context.Context) {
 // state has changed.
 func (m *Manager) advance(ctx context.Context, jid string, b *driven) {
 	before := len(b.kept.Map("done").Keys()) + len(b.kept.Map("failed").Keys())
-	next, _ := b.Next(m.cfg.Now())
+	var next []string
+	if m.mayGoOn(b) {
+		next, _ = b.Next(m.cfg.Now())
+	}
 	if len(next) == 0 && !b.Over() && before == len(b.Done)+len(b.Failed) {
 		return
 	}

@@ -34,10 +34,11 @@ import (
 type Master struct {
 	T              testing.TB
 	Parts          master.Parts
-	Dir            string // directory of the configuration file and of all other files of the master
-	Host           string // address on which the master listens
-	Stop           func() // stops the master and waits for its end; later calls do nothing
-	Kill           func() // kills the process of the master, as Stop; nil: the master runs in the process of the test
+	Dir            string               // directory of the configuration file and of all other files of the master
+	Host           string               // address on which the master listens
+	Stop           func()               // stops the master and waits for its end; later calls do nothing
+	Kill           func()               // kills the process of the master, as Stop; nil: the master runs in the process of the test
+	Signal         func(syscall.Signal) // sends a signal to that process; nil likewise
 	Log            *logged.Buffer
 	Key            string // key of the system user who runs the test
 	RequestAddress string

@@ -80,6 +80,7 @@ func (r *Master) StartAgain() {
 			return errors.Join(errors.New("it does not stop"), <-ended)
 		}
 	}
+	r.Signal = func(sig syscall.Signal) { check.Must(t, cmd.Process.Signal(sig)) }
 	var once sync.Once
 	r.Kill = func() { once.Do(func() { _ = end(syscall.SIGKILL) }) }
 	r.Stop = func() {

@@ -312,10 +312,10 @@ func (b *Batches) unknownBatch(jid, owner string, o outcome, doubt string) error
 	case o.removed:
 		return fmt.Errorf("the master %s ran the batch of the job %s, and %w", owner, jid, runner.ErrRemoved)
 	case o.unasked:
-		return fmt.Errorf("the master %s runs the batch of the job %s, and was not asked because it is not connected to %s: "+
-			"it may be at work on the batch, or goes on with it when it runs again. Ask again when it is back", owner, jid, b.ID)
+		return &runner.NoAnswer{Text: fmt.Sprintf("the master %s runs the batch of the job %s, and was not asked because it is not connected to %s: "+
+			"it may be at work on the batch, or goes on with it when it runs again. Ask again when it is back", owner, jid, b.ID)}
 	case owner != "":
-		return fmt.Errorf("the master %s runs the batch of the job %s and did not answer%s: ask again", owner, jid, doubt)
+		return &runner.NoAnswer{Text: fmt.Sprintf("the master %s runs the batch of the job %s and did not answer%s: ask again", owner, jid, doubt)}
 	}
 	return fmt.Errorf("no master that answered runs the batch of the job %s; %s did not answer, and may go on with it%s: ask again",
 		jid, strings.Join(o.silent, ", "), doubt)

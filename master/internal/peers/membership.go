@@ -373,6 +373,11 @@ func (m *Membership) NewBatches(bus *event.Bus, fire func(tag string, data *valu
 	return NewBatches(m.others(bus, fire), own)
 }
 
+// NewStopOrders returns the orders to stop batches of masters that do not answer.
+func (m *Membership) NewStopOrders(bus *event.Bus, fire func(tag string, data *value.Map)) *StopOrders {
+	return NewStopOrders(m.Options.ClusterPKIDir, m.others(bus, fire))
+}
+
 func (m *Membership) others(bus *event.Bus, fire func(tag string, data *value.Map)) Others {
 	return Others{
 		ID:   m.Pool.ID(),

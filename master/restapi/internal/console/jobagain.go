@@ -60,8 +60,7 @@ func isPlain(word string) bool {
 func (c *Console) runRestURL(m *value.Map, p *batchProgress) string {
 	batch := m.Map("Batch")
 	kind := batch.Str("tgt_type")
-	stopped := p.Halted != "" && p.Pending > 0
-	if !stopped && !(p.Away && p.GoesOn()) && !p.LeftOut() || !plainIDs(m.List("Minions")) {
+	if !p.StoppedEarly() && !(p.Away && p.GoesOn()) && !p.LeftOut() || !plainIDs(m.List("Minions")) {
 		return ""
 	}
 

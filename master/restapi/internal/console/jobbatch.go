@@ -62,7 +62,15 @@ func (p *batchProgress) GoesOn() bool {
 	if p.Known {
 		return p.Halted == "" && p.Pending > 0
 	}
-	return p.Begun > 0 && p.Begun < p.All-p.Absent
+	return p.Halted == "" && p.Begun > 0 && p.Begun < p.All-p.Absent
+}
+
+// StoppedEarly reports whether the batch was stopped before all minions had the job.
+func (p *batchProgress) StoppedEarly() bool {
+	if p.Known {
+		return p.Halted != "" && p.Pending > 0
+	}
+	return p.Halted != "" && p.Begun < p.All-p.Absent
 }
 
 // LeftOut reports whether the batch ended with its master before all minions had the job.

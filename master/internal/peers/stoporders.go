@@ -1,0 +1,214 @@
+package peers
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"saltern/internal/durable"
+	"saltern/master/internal/batch"
+	"saltern/master/jobs"
+)
+
+const (
+	// ordersDir is the folder of the orders, below the folder that all masters share. It has a folder for
+	// each master, in which each file is an order, named by the job id.
+	ordersDir = "batch-stops"
+	// maxOrders bounds the orders for one master. Overflow policy: a further order is refused.
+	maxOrders = 1000
+	// ordersWait is how long a caller waits for the shared folder.
+	ordersWait = 10 * time.Second
+	// shownOrderWait is how long a page waits for it.
+	shownOrderWait = time.Second
+	// orderPoll is how often the maker of an order looks whether it is obeyed.
+	orderPoll = 200 * time.Millisecond
+)
+
+// errOrdersSilent means that the shared folder has not answered in time.
+var errOrdersSilent = errors.New("the shared folder does not answer")
+
+// StopOrders keeps orders to stop batches for masters that do not answer, in the folder that all masters share.
+// A master looks for orders while it runs batches ([batch.Orders]). It is safe for concurrent use.
+type StopOrders struct {
+	dir    string
+	others Others
+	// disk is taken by the one goroutine that works with the folder. If the file system hangs, it hangs
+	// alone, and everybody else gets errOrdersSilent.
+	disk chan struct{}
+}
+
+// NewStopOrders returns StopOrders in a folder that all masters share. It does not access the disk.
+func NewStopOrders(shared string, others Others) *StopOrders {
+	return &StopOrders{
+		dir:    filepath.Join(shared, ordersDir),
+		others: others,
+		disk:   make(chan struct{}, 1),
+	}
+}
+
+// folderOf returns the folder of the orders for a master.
+func (o *StopOrders) folderOf(master string) string {
+	sum := sha256.Sum256([]byte(master))
+	return filepath.Join(o.dir, hex.EncodeToString(sum[:16]))
+}
+
+// Leave implements runner.StopOrders.
+func (o *StopOrders) Leave(ctx context.Context, jid, master string) (isNew bool, err error) {
+	if !jobs.Valid(jid) {
+		return false, fmt.Errorf("%.40q is no job id", jid)
+	}
+
+	path := filepath.Join(o.folderOf(master), jid)
+	err = o.onDisk(ctx, ordersWait, func() error {
+		isNew, err := addOrder(path, o.others.ID+" orders "+master+" to stop this batch\n")
+		if err == nil && !isNew {
+			err = fs.ErrExist
+		}
+		return err
+	})
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return false, fmt.Errorf("leave an order for %s: %w", master, err)
+	}
+
+	// What the master has begun on the strength of an older look ends meanwhile.
+	if waitErr := o.awaitObeyed(ctx, path); waitErr != nil {
+		return false, waitErr
+	}
+	return err == nil, nil
+}
+
+// addOrder writes an order unless it is there. It returns when the order is durable.
+func addOrder(path, text string) (isNew bool, err error) {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return false, err
+	}
+	if _, err := os.Lstat(path); err == nil {
+		return false, nil
+	}
+
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return false, err
+	}
+	if len(entries) >= maxOrders {
+		return false, fmt.Errorf("%d orders wait for it: start it, or remove the files in %s if it will never run again",
+			len(entries), dir)
+	}
+	return true, errors.Join(durable.Replace(path, []byte(text), 0o600), durable.SyncDir(filepath.Dir(dir)))
+}
+
+// awaitObeyed waits until a master that runs has seen the order: until it has removed it, or for as long as the
+// master acts on what it saw before.
+func (o *StopOrders) awaitObeyed(ctx context.Context, path string) error {
+	until := time.NewTimer(batch.OrdersKnownFor + time.Second)
+	defer until.Stop()
+	poll := time.NewTicker(orderPoll)
+	defer poll.Stop()
+	for {
+		select {
+		case <-until.C:
+			return nil
+		case <-ctx.Done():
+			return fmt.Errorf("wait until the order to stop a batch counts; it is kept: %w", ctx.Err())
+		case <-poll.C:
+		}
+
+		err := o.onDisk(ctx, shownOrderWait, func() error {
+			_, err := os.Lstat(path)
+			return err
+		})
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+	}
+}
+
+// Left implements runner.StopOrders.
+func (o *StopOrders) Left(ctx context.Context, jid, master string) (bool, error) {
+	if !jobs.Valid(jid) {
+		return false, nil
+	}
+	err := o.onDisk(ctx, shownOrderWait, func() error {
+		_, err := os.Lstat(filepath.Join(o.folderOf(master), jid))
+		return err
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Mine implements batch.Orders.
+func (o *StopOrders) Mine(ctx context.Context) (jids []string, err error) {
+	var found []string
+	err = o.onDisk(ctx, ordersWait, func() error {
+		entries, err := os.ReadDir(o.folderOf(o.others.ID))
+		for _, entry := range entries {
+			if jobs.Valid(entry.Name()) { // others are being written
+				found = append(found, entry.Name())
+			}
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			_, err = os.Stat(filepath.Dir(o.dir)) // without the shared folder nobody knows
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for orders to stop batches: %w", err)
+	}
+	return found, nil
+}
+
+// Remove implements batch.Orders.
+func (o *StopOrders) Remove(ctx context.Context, jids []string) error {
+	return o.onDisk(ctx, ordersWait, func() error {
+		var errs []error
+		for _, jid := range jids {
+			if err := os.Remove(filepath.Join(o.folderOf(o.others.ID), jid)); !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, err)
+			}
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// Reachable implements batch.Orders.
+func (o *StopOrders) Reachable() bool {
+	for _, connected := range o.others.Peers() {
+		if !connected {
+			return false
+		}
+	}
+	return true
+}
+
+// onDisk calls do, which works with the folder, and waits for it for a bounded time.
+func (o *StopOrders) onDisk(ctx context.Context, bound time.Duration, do func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	select {
+	case o.disk <- struct{}{}:
+	case <-ctx.Done():
+		return errOrdersSilent
+	}
+
+	done := make(chan error, 1)
+	go func() {
+		err := do()
+		<-o.disk
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return errOrdersSilent
+	}
+}
