@@ -67,6 +67,9 @@ func (h *hosts) takers(t *testing.T, program string) *takers {
 
 func (k *takers) log(i int) string { return filepath.Join(k.dir, fmt.Sprintf("log%d", i)) }
 
+// etc is the configuration folder of the master of machine i.
+func (k *takers) etc(i int) string { return filepath.Join(k.dir, fmt.Sprintf("etc%d", i)) }
+
 // master starts the master of machine i and waits until it is ready.
 func (k *takers) master(t *testing.T, i int) {
 	t.Helper()
@@ -84,12 +87,12 @@ func (k *takers) master(t *testing.T, i int) {
 		"pki_dir": takerOwn + "/pki", "cachedir": takerOwn +
 			"/cache", "sock_dir": "/run/takers", "pidfile": "/run/takers.pid", "log_file": takerOwn +
 			"/log", "log_level": "info",
-		"auto_accept": true, "saltern_job_segments": false, // the files of returns are counted
-		"cluster_id": "takers", "cluster_peers": peers, "cluster_pki_dir": takerShared, "cluster_secret": "of this test only",
+		"auto_accept": true,
+		"cluster_id":  "takers", "cluster_peers": peers, "cluster_pki_dir": takerShared, "cluster_secret": "of this test only",
 		"cluster_pool_port": takerPool, "file_roots": map[string]any{"base": []string{takerOwn}}, "pillar_roots": map[string]any{"base": []string{takerOwn}},
 	})
 
-	etc := filepath.Join(k.dir, fmt.Sprintf("etc%d", i))
+	etc := k.etc(i)
 	if err == nil {
 		err = os.MkdirAll(etc, 0o700)
 	}
@@ -187,7 +190,7 @@ func (k *takers) listed(t *testing.T, i int) {
 		Accepted []string `json:"minions"`
 	}
 	out := k.h.on(t, i, filepath.Join(k.h.bin, "salt-key"), "-c",
-		filepath.Join(k.dir, fmt.Sprintf("etc%d", i)), "-L", "--out=json")
+		k.etc(i), "-L", "--out=json")
 	if err := json.Unmarshal([]byte(out), &have); err != nil {
 		t.Fatalf("salt-key: %v: %s", err, out)
 	}
@@ -221,6 +224,8 @@ func (k *takers) more(t *testing.T, more int) {
 func (k *takers) have(t *testing.T, list ...int) {
 	t.Helper()
 	for _, i := range list {
-		t.Logf("node%d: %s", i, k.h.on(t, i, k.program, "returned", k.dir, takerOwn+"/cache/jobs"))
+		found := k.h.on(t, i, k.program, "returned", k.dir, takerOwn+"/cache/jobs",
+			filepath.Join(k.h.bin, "salt-run"), k.etc(i))
+		t.Logf("node%d: %s", i, found)
 	}
 }

@@ -9,7 +9,8 @@
 //	writer check DIR KEPT        fails when a record below KEPT is missing or differs
 //	writer change FILE SECONDS   changes one file together with other machines
 //	writer returns DIR SECONDS   plays minions whose returns three masters take, see returns.go
-//	writer returned DIR CACHE    fails when a return that was taken is not in a master's job cache
+//	writer returned DIR CACHE SALT-RUN CONF
+//	                             fails when a return that was taken is not in a master's job cache
 package main
 
 import (
@@ -36,15 +37,17 @@ const (
 )
 
 func main() {
-	if len(os.Args) != 4 {
-		fmt.Fprintln(os.Stderr, "usage: writer write|check|returns DIR N | change FILE SECONDS | returned DIR CACHE")
+	isReturned := len(os.Args) == 6 && os.Args[1] == "returned"
+	if len(os.Args) != 4 && !isReturned {
+		fmt.Fprintln(os.Stderr,
+			"usage: writer write|check|returns DIR N | change FILE SECONDS | returned DIR CACHE SALT-RUN CONF")
 		os.Exit(2)
 	}
 
 	n, err := strconv.Atoi(os.Args[3])
 	switch {
-	case os.Args[1] == "returned":
-		err = returned(os.Args[2], os.Args[3])
+	case isReturned:
+		err = returned(os.Args[2], os.Args[3], os.Args[4], os.Args[5])
 	case err != nil:
 	case os.Args[1] == "returns":
 		err = returns(os.Args[2], time.Duration(n)*time.Second)

@@ -2,18 +2,19 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/rsa"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"maps"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -21,6 +22,7 @@ import (
 
 	"saltern/master/crypt"
 	"saltern/master/jobs"
+	"saltern/master/value"
 	"saltern/test/minion"
 )
 
@@ -199,43 +201,130 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// returned looks for each return of DIR/taken in a job cache, and waits a while
-// for those that are still on their way.
-func returned(dir, cache string) error {
-	f, err := os.Open(filepath.Join(dir, "taken"))
+// takenReturn is a line of DIR/taken.
+type takenReturn struct{ jid, minion, value string }
+
+// readTaken reads DIR/taken.
+func readTaken(dir string) (taken []takenReturn, err error) {
+	b, err := os.ReadFile(filepath.Join(dir, "taken"))
+	if err != nil {
+		return nil, err
+	}
+
+	for line := range strings.Lines(string(b)) {
+		w := strings.Fields(line)
+		if len(w) != 3 {
+			return nil, fmt.Errorf("what is %q?", line)
+		}
+		taken = append(taken, takenReturn{
+			jid:    w[0],
+			minion: w[1],
+			value:  w[2],
+		})
+	}
+
+	if len(taken) == 0 {
+		return nil, errors.New("no return was taken")
+	}
+	return taken, nil
+}
+
+// lookups is how many jobs returned looks up one by one.
+const lookups = 20
+
+// returned looks for each return of DIR/taken in the segments of a job cache, and waits a while for those that come late.
+// It reads a copy of the segments, as a master does that starts. The running master looks up some of the jobs.
+func returned(dir, cache, saltRun, conf string) error {
+	taken, err := readTaken(dir)
 	if err != nil {
 		return err
 	}
-	defer f.Close()
 
-	end := time.Now().Add(retryFor)
-	all, missing := 0, []string(nil)
-	for lines := bufio.NewScanner(f); lines.Scan(); all++ {
-		w := strings.Fields(lines.Text())
-		if len(w) != 3 {
-			return fmt.Errorf("what is %q?", lines.Text())
+	missing := taken
+	for end := time.Now().Add(retryFor); ; {
+		before := len(missing)
+		missing, err = missingIn(cache, taken)
+		if err == nil && len(missing) < before { // it reads them
+			end = time.Now().Add(retryFor)
 		}
-
-		h := sha256.Sum256([]byte(w[0]))
-		text := hex.EncodeToString(h[:])
-		path := filepath.Join(cache, text[:2], text[2:], w[1], "return.p")
-		for {
-			b, err := os.ReadFile(path)
-			if err == nil && bytes.Contains(b, []byte(w[2])) {
-				break
-			}
-			if time.Now().After(end) {
-				missing = append(missing, fmt.Sprintf("%s: %v", lines.Text(), err))
-				break
-			}
-
-			time.Sleep(100 * time.Millisecond)
+		if err == nil && len(missing) == 0 || time.Now().After(end) {
+			break
 		}
+		time.Sleep(time.Second)
 	}
 
-	fmt.Printf("%d returns were taken, %d are missing\n", all, len(missing))
-	if len(missing) > 0 || all == 0 {
-		return fmt.Errorf("missing in %s: %s", cache, strings.Join(missing[:min(5, len(missing))], "; "))
+	fmt.Printf("%d returns were taken, %d are missing\n", len(taken), len(missing))
+	if err != nil {
+		return fmt.Errorf("read the segments of %s: %w", cache, err)
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("missing in %s: %v", cache, missing[:min(5, len(missing))])
+	}
+	return lookUp(taken, func(jid string) ([]byte, error) {
+		return exec.Command(saltRun, "-c", conf, "--out=json", "jobs.lookup_jid", jid).CombinedOutput()
+	})
+}
+
+// missingIn returns the returns that the segments of a job cache lack.
+func missingIn(cache string, taken []takenReturn) (missing []takenReturn, err error) {
+	dir, err := os.MkdirTemp("", "returned")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+
+	journal := filepath.Join(dir, "journal")
+	if err := os.CopyFS(journal, os.DirFS(cache+".journal")); err != nil {
+		return nil, err
+	}
+	found, err := jobs.Open(jobs.Config{
+		Dir:        filepath.Join(dir, "jobs"),
+		JournalDir: journal,
+	}, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, found.Close(context.Background())) }()
+
+	returns := map[string]*value.Map{}
+	for _, r := range taken {
+		if returns[r.jid] == nil {
+			if returns[r.jid], err = found.Returns(context.Background(), r.jid); err != nil {
+				return nil, err
+			}
+		}
+		if returns[r.jid].Map(r.minion).Str("return") != r.value {
+			missing = append(missing, r)
+		}
+	}
+	return missing, nil
+}
+
+// lookUp looks up some of the jobs, each with all of its returns.
+func lookUp(taken []takenReturn, run func(jid string) ([]byte, error)) error {
+	values := map[string]map[string]string{} // by job and minion
+	for _, r := range taken {
+		if values[r.jid] == nil {
+			values[r.jid] = map[string]string{}
+		}
+		values[r.jid][r.minion] = r.value
+	}
+
+	jids := slices.Sorted(maps.Keys(values))
+	for i := 0; i < len(jids); i += max(1, len(jids)/lookups) {
+		out, err := run(jids[i])
+		if err != nil {
+			return fmt.Errorf("jobs.lookup_jid %s: %w: %s", jids[i], err, out)
+		}
+		var found map[string]string
+		if err := json.Unmarshal(out, &found); err != nil {
+			return fmt.Errorf("jobs.lookup_jid %s: %w: %s", jids[i], err, out)
+		}
+		for minion, value := range values[jids[i]] {
+			if found[minion] != value {
+				return fmt.Errorf("jobs.lookup_jid %s: the return of %s is %q, want %q", jids[i], minion, found[minion], value)
+			}
+		}
 	}
 
 	return nil
