@@ -176,3 +176,15 @@ func (e *endsAfter) Err() error {
 	}
 	return nil
 }
+
+// A crash may leave the folder of a return without the return: the minion has not returned, and gets the job again.
+func TestFolderWithoutReturn(t *testing.T) {
+	c := open(t, Config{})
+	check.Must(t, c.SaveLoad(await.Context(t), jid1, value.NewMap("jid", jid1, "fun", "f"), []string{"m1"}))
+	check.Must(t, os.MkdirAll(c.files.jobDir(jid1)+"/m1", 0o750))
+	returned, err := c.Returned(await.Context(t), jid1)
+	check.Must(t, err)
+	if len(returned) > 0 {
+		t.Errorf("%v have returned", returned)
+	}
+}

@@ -171,7 +171,9 @@ func (c *Local) Returned(ctx context.Context, jid string) (map[string]bool, erro
 	}
 
 	for _, e := range names {
-		if !strings.HasPrefix(e.Name(), ".") && e.IsDir() {
+		// A crash or a full disk may leave a folder without the return.
+		isReturn := e.IsDir() && !strings.HasPrefix(e.Name(), ".")
+		if isReturn && !out[e.Name()] && exists(c.files.jobDir(jid)+"/"+e.Name()+"/"+returnFile) {
 			out[e.Name()] = true
 		}
 	}
