@@ -131,3 +131,27 @@ func describe(path string) string {
 	}
 	return fmt.Sprint(st.Mode(), st.Size(), st.ModTime())
 }
+
+// A return that comes again when the first is too old to be found is stored, although the segment of the first stays.
+func TestReturnThatComesAgainWhenItIsOld(t *testing.T) {
+	clock := &fakeClock{now: time.Now()}
+	c := open(t, Config{Now: clock.Now})
+	save(t, c, ret(jid1, "m1", "first"))
+	clock.pass(time.Hour)
+	save(t, c, ret(jid1, "m2", "young"))
+	clock.pass(23*time.Hour + 30*time.Minute)
+	ctx := await.Context(t)
+	_, err := c.Clean(ctx, 24*time.Hour)
+	check.Must(t, err)
+	for id, again := range map[string]bool{"m1": true, "m2": false} {
+		stored, err := c.SaveReturn(ctx, ret(jid1, id, "again"))
+		check.Must(t, err)
+		if stored != again {
+			t.Errorf("the return of %s is stored: %v", id, stored)
+		}
+	}
+	got, _ := c.Returns(ctx, jid1)
+	if got.Map("m1").Str("return") != "again" || got.Map("m2").Str("return") != "young" {
+		t.Errorf("returns %v", got)
+	}
+}

@@ -269,16 +269,36 @@ func (h *home) find(jid string) (places []place) {
 	return places
 }
 
-// holdsReturn reports whether the home has a return. It may report a return that is too old.
-func (h *home) holdsReturn(jid, minion string) (found bool) {
+// holdsReturn reports whether the home has a return that is not too old. A return that cannot be read counts.
+func (h *home) holdsReturn(jid, minion string) bool {
 	want := ref{job: h.jobHash(jid), what: h.returnHash(jid, minion)}
+	var mayBeOld []place
+	found := false
 	h.eachOf(jid, func(g *homeSegment) bool {
-		at, _ := slices.BinarySearchFunc(g.refs[:g.sorted], want, compareRefs)
-		same := func(r ref) bool { return r.job == want.job && r.what == want.what }
-		found = at < g.sorted && same(g.refs[at]) || slices.ContainsFunc(g.refs[g.sorted:], same)
+		at := g.find(want)
+		switch {
+		case at < 0:
+		case g.from < h.cutoff:
+			mayBeOld = append(mayBeOld, place{g, g.refs[at]})
+		default:
+			found = true
+		}
 		return !found
 	})
-	return found
+	return found || slices.ContainsFunc(mayBeOld, h.isYoung)
+}
+
+// find returns the index of the first record of a job and a kind, or -1.
+func (g *homeSegment) find(want ref) int {
+	same := func(r ref) bool { return r.job == want.job && r.what == want.what }
+	at, _ := slices.BinarySearchFunc(g.refs[:g.sorted], want, compareRefs)
+	if at < g.sorted && same(g.refs[at]) {
+		return at
+	}
+	if at = slices.IndexFunc(g.refs[g.sorted:], same); at >= 0 {
+		return g.sorted + at
+	}
+	return -1
 }
 
 // holdsLoad reports whether the home has a load of a job.

@@ -203,3 +203,14 @@ func (h *home) eachWithoutLoad(ctx context.Context, visit func(jid string) bool)
 	}
 	return unread
 }
+
+// isYoung reads the head of a record, and reports whether the record is not too old.
+func (h *home) isYoung(p place) bool {
+	r := homeReader{home: h}
+	defer r.close()
+	rec, err := r.read(p, true)
+	if errors.Is(err, fs.ErrNotExist) && h.isRemoved(p.segment) {
+		return false
+	}
+	return err != nil || rec.time >= h.oldest()
+}
