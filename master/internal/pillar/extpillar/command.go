@@ -93,6 +93,12 @@ func (r *Runner) runCommand(parent context.Context, e *Entry, m Minion) ([]byte,
 		return nil, err
 	}
 
+	leave, ok := r.suspects.admit(line, r.cfg.AtOnce, time.Now())
+	if !ok {
+		return nil, errHangs
+	}
+	defer leave()
+
 	select {
 	case r.commands <- struct{}{}:
 	case <-parent.Done():
@@ -122,7 +128,11 @@ func (r *Runner) runCommand(parent context.Context, e *Entry, m Minion) ([]byte,
 	case errors.Is(err, command.ErrOutput):
 		return nil, fmt.Errorf("the command wrote more than %d MiB; let it write less", maxOutput>>20)
 	case errors.Is(err, command.ErrTimeout) || ctx.Err() != nil:
-		return nil, r.outOfTime(parent, e, line)
+		err := r.outOfTime(parent, e, line)
+		if errors.Is(err, errHangs) {
+			r.suspects.note(line, time.Now())
+		}
+		return nil, err
 	case isShort(err):
 		return nil, errShort
 	case err != nil:
@@ -130,6 +140,7 @@ func (r *Runner) runCommand(parent context.Context, e *Entry, m Minion) ([]byte,
 	}
 
 	r.noteAnswer(e)
+	r.suspects.clear(line)
 	if out.Exit != 0 {
 		r.noteFailedExit(e, m, out.Exit)
 	}

@@ -240,7 +240,7 @@ func TestProgramsOfPython(t *testing.T) {
 // TestHangsBesideModules: the look at extension_modules does not count as an answer of a command that
 // hangs.
 func TestHangsBesideModules(t *testing.T) {
-	r := newRunner(t, Config{Limit: 300 * time.Millisecond, Modules: t.TempDir()})
+	r := newRunner(t, Config{AtOnce: 2, Limit: 300 * time.Millisecond, Modules: t.TempDir()})
 	dir := t.TempDir()
 	e := Parse("cmd_yaml", ">"+dir+"/%s; exec sleep 600")
 	for _, id := range []string{"a", "b"} {

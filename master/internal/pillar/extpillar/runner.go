@@ -67,6 +67,7 @@ type Runner struct {
 	commands chan struct{} // a command at work holds a place
 	readers  chan struct{} // so does a goroutine that is in the file system
 	work     sync.WaitGroup
+	suspects suspects // command lines that hung a while ago
 
 	mu     sync.Mutex
 	hangs  map[string]*hangs.Hangs[string] // by Entry.key, so that they outlive a Compiler
@@ -317,7 +318,7 @@ func (r *Runner) outOfTime(parent context.Context, e *Entry, key string) error {
 	defer r.mu.Unlock()
 	h := r.hangs[e.key()]
 	if h == nil {
-		h = &hangs.Hangs[string]{}
+		h = &hangs.Hangs[string]{OfAll: max(2, r.cfg.AtOnce)}
 		r.hangs[e.key()] = h
 	}
 	h.NoteHang(key, time.Now())

@@ -3,6 +3,7 @@
 package hangs
 
 import (
+	"cmp"
 	"maps"
 	"time"
 )
@@ -10,15 +11,19 @@ import (
 const (
 	// retryAfter is how long work is left alone after it did not end in time.
 	retryAfter = 10 * time.Second
-	// hangsOfAll is the number of hangs of different work, with no answer in between, after which all
-	// work is left alone.
+	// hangsOfAll is the default of Hangs.OfAll.
 	hangsOfAll = 2
 )
 
 // Hangs holds the times until which work is left alone. Work has a key: what hangs for one key does
-// not keep the others from their work, unless two hang and none answers. The zero value is ready. It is
+// not keep the others from their work, unless OfAll hang and none answers. The zero value is ready. It is
 // not safe for concurrent use.
 type Hangs[K comparable] struct {
+	// OfAll is the number of hangs of different work, with no answer in between, after which all work
+	// is left alone. 0 means two. Where more work than that is done at once, some of it may hang at
+	// the same time although the rest does not.
+	OfAll int
+
 	ofKeys   map[K]time.Time // until when; those that are over go with the next hang
 	ofAll    time.Time
 	lastHang K
@@ -37,7 +42,7 @@ func (h *Hangs[K]) NoteHang(key K, now time.Time) {
 		h.hangs++
 	}
 	h.lastHang = key
-	if h.hangs >= hangsOfAll {
+	if h.hangs >= cmp.Or(h.OfAll, hangsOfAll) {
 		h.ofAll = now.Add(retryAfter)
 	}
 }

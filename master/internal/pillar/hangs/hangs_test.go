@@ -39,4 +39,11 @@ func TestHangs(t *testing.T) {
 	if len(h.ofKeys) != 1 {
 		t.Errorf("%d keys are kept, want one", len(h.ofKeys))
 	}
+
+	h = Hangs[string]{OfAll: 3}
+	h.NoteHang(a, now)
+	h.NoteHang(b, now)
+	rest(false, c)
+	h.NoteHang(c, now)
+	rest(true, "d")
 }
