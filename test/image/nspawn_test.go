@@ -133,6 +133,35 @@ func TestNode(t *testing.T) {
 	})
 
 	t.Run("bound", m.boundsBalancer)
+	t.Run("rest", m.killsRestOfMaster)
+}
+
+// killsRestOfMaster: when the master is killed, what it has left in groups of its own ends, too.
+func (m *machine) killsRestOfMaster(t *testing.T) {
+	master := strings.TrimSpace(m.run(t, "pgrep", "-o", "-x", "salt-master"))
+	const join = `set -e
+group=$(grep -o -m 1 '/[^:]*/saltern-master-[0-9]*[.]scope' /proc/"$1"/cgroup)
+for tree in /sys/fs/cgroup /sys/fs/cgroup/unified /sys/fs/cgroup/systemd; do
+  [ ! -d "$tree$group" ] || echo $$ >"$tree$group/cgroup.procs"
+done
+setsid sleep 7391 >/dev/null 2>&1 </dev/null &`
+	lab.Eventually(t, 90*time.Second, "a process in the master's scope", func() error {
+		out, err := m.try("sh", "-c", join, "sh", master)
+		if err != nil {
+			return errors.New(out + m.run(t, "cat", "/proc/"+master+"/cgroup"))
+		}
+		return nil
+	})
+	m.wait(t, 10*time.Second, "", "pgrep", "-xf", "sleep 7391")
+
+	m.run(t, "kill", "-KILL", master)
+	lab.Eventually(t, 30*time.Second, "the end of what the master has left", func() error {
+		if out, err := m.try("pgrep", "-xf", "sleep 7391"); err == nil {
+			return errors.New(out)
+		}
+		return nil
+	})
+	m.wait(t, 120*time.Second, "HEALTHY", "applianced", "status")
 }
 
 // boundsBalancer: the load balancer has a bound on its memory, also after the supervisor

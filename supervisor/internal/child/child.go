@@ -209,6 +209,13 @@ func (p *Programs) Confine(ctx context.Context, service string, pid, oom, percen
 	return err
 }
 
+// KillRest kills what a child that has ended has left behind outside of its process group.
+func (p *Programs) KillRest(service string, pid int) {
+	if err := confine.KillRest(context.Background(), service, pid); err != nil {
+		p.env.Log.Warn("processes of a child that has ended may go on", "service", service, "error", err)
+	}
+}
+
 // Blocked returns why services are not started, by the service's name.
 func (p *Programs) Blocked() map[string][]status.Finding {
 	p.mu.Lock()

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/dbus"
@@ -74,7 +75,7 @@ func moveToScope(ctx context.Context, child string, pid, percent int) error {
 		return err
 	}
 
-	name := fmt.Sprintf("saltern-%s-%d.scope", child, pid)
+	name := scopeName(child, pid)
 	err = systemd.Job(ctx, 3*time.Second, "bound the memory of "+child,
 		func(ctx context.Context, c *dbus.Conn, done chan<- string) (int, error) {
 			return c.StartTransientUnitContext(ctx, name, "replace", scopeProperties(child, pid, percent, total), done)
@@ -91,6 +92,32 @@ func moveToScope(ctx context.Context, child string, pid, percent int) error {
 
 	return err
 }
+
+// KillRest kills what a child that has ended has left behind in its scope: processes with a process group
+// of their own. Otherwise they would work beside those of the next child, and have its memory on top.
+func KillRest(ctx context.Context, child string, pid int) error {
+	if !asService() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
+	defer cancel()
+	c, err := dbus.NewSystemConnectionContext(ctx)
+	if err != nil {
+		return fmt.Errorf("kill what %s has left: reach systemd: %w", child, err)
+	}
+	defer c.Close()
+
+	err = c.KillUnitWithTarget(ctx, scopeName(child, pid), dbus.All, int32(syscall.SIGKILL))
+	if e, ok := errors.AsType[godbus.Error](err); ok && e.Name == noSuchUnit {
+		return nil // nothing is left, or the child had no scope
+	}
+	if err != nil {
+		return fmt.Errorf("kill what %s has left: %w", child, err)
+	}
+	return nil
+}
+
+func scopeName(child string, pid int) string { return fmt.Sprintf("saltern-%s-%d.scope", child, pid) }
 
 // inScope reports whether a process is in a scope, and so has the scope's limits: systemd sets them
 // before it moves processes there. proc is the path of /proc.
@@ -110,6 +137,9 @@ func inScope(proc string, pid int, scope string) bool {
 // unitExists is systemd's answer if the child already has its scope: from an earlier life, or from
 // a try that this process gave up before systemd had answered.
 const unitExists = "org.freedesktop.systemd1.UnitExists"
+
+// noSuchUnit is systemd's answer for a scope without processes: it has collected it.
+const noSuchUnit = "org.freedesktop.systemd1.NoSuchUnit"
 
 // scopeProperties returns the properties of the scope: the properties of the unit
 // applianced.service that work through control groups, and the limits on memory. Above MemoryHigh

@@ -91,6 +91,7 @@ func (m *Master) Spec(begin Start) service.Spec {
 		Confine: func(ctx context.Context, pid int) error {
 			return m.programs.Confine(ctx, status.MasterService, pid, confine.MasterOOM, m.env.Settings.Limits.MasterMemory)
 		},
+		KillRest: func(pid int) { m.programs.KillRest(status.MasterService, pid) },
 	}
 
 	return service.Spec{

@@ -109,6 +109,7 @@ func (a *API) Spec(wait service.Condition) service.Spec {
 		Confine: func(ctx context.Context, pid int) error {
 			return a.cfg.Programs.Confine(ctx, status.APIService, pid, apiOOM, apiMemory)
 		},
+		KillRest: func(pid int) { a.cfg.Programs.KillRest(status.APIService, pid) },
 	}
 
 	return service.Spec{

@@ -24,7 +24,7 @@ type Runner interface {
 //
 // When the context ends, only the child gets SIGTERM, so that it can stop its own children in its
 // own order. After StopTimeout, and always after the child has ended, Process kills the rest of the
-// group.
+// group; after the end also what KillRest finds.
 type Process struct {
 	Path        string   // absolute path of the program
 	Args        []string // without the program's name
@@ -36,6 +36,9 @@ type Process struct {
 	// Confine is called with each child right after its start. If it fails, it is called again, at
 	// most every half minute. It may be nil: nothing is confined.
 	Confine func(ctx context.Context, pid int) error
+	// KillRest is called with each child right after its end. It kills what the child has left behind
+	// outside of its process group, and bounds its time itself. It may be nil.
+	KillRest func(pid int)
 	// PIDFile is the file that records the child, so that KillStale can find the child after this
 	// process has died. Empty: the child is not recorded. Only this account may be able to write to
 	// the file's directory.
@@ -107,6 +110,9 @@ func (p *Process) Run(ctx context.Context, started func(pid int)) error {
 	close(ended)
 	<-stopped
 	killGroup(pid)
+	if p.KillRest != nil {
+		p.KillRest(pid)
+	}
 
 	if ctx.Err() != nil {
 		return nil

@@ -709,6 +709,8 @@ def nursery(lib, settings, control):
             if not raw:
                 signal_all(workers.values(), signal.SIGKILL)
                 signal_all(children() - set(workers.values()), signal.SIGTERM)
+                if os.getpgrp() == me:
+                    os.killpg(me, signal.SIGKILL)  # and what the workers' functions run
                 os._exit(0)
             order = lib.load(raw)
             if order["op"] == "fork" and fds:
