@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -361,5 +362,6 @@ func Outcome(form, fun string, ret any, err error) (result any, success bool) {
 	if usage := Result(err); usage != nil {
 		return usage, true
 	}
-	return fmt.Sprintf("Exception occurred in %s %s: %v", form, fun, err), false
+	text := strings.TrimPrefix(err.Error(), form+" "+fun+": ")
+	return fmt.Sprintf("Exception occurred in %s %s: %s", form, fun, text), false
 }

@@ -2,6 +2,7 @@ package value
 
 import (
 	"encoding/json"
+	"fmt"
 	"math"
 	"os"
 	"strings"
@@ -61,6 +62,15 @@ func TestStrMax(t *testing.T) {
 	}
 	if got := StrMax(long, 100); len(got) > 3000 || !strings.HasPrefix(got, "['xxx") {
 		t.Errorf("%d bytes: %.40s", len(got), got)
+	}
+	pairs := NewMap()
+	for i := range long {
+		pairs.Set(fmt.Sprint(i), i)
+	}
+	for _, v := range []any{long, pairs, []any{pairs, long}, []any{long, pairs}} {
+		if got := StrMax(v, 100); len(got) > 130 {
+			t.Errorf("%d bytes: %s", len(got), got[100:])
+		}
 	}
 	if text := strings.Repeat("x", 500); StrMax(text, 100) != text {
 		t.Error("a text was cut")

@@ -59,6 +59,9 @@ func appendRepr(b []byte, v any, limit int) []byte {
 	case []any:
 		b = append(b, '[')
 		for i, e := range v {
+			if len(b) > limit {
+				break
+			}
 			if i > 0 {
 				b = append(b, ", "...)
 			}
@@ -70,6 +73,9 @@ func appendRepr(b []byte, v any, limit int) []byte {
 		b = append(b, '{')
 		first := true
 		for k, e := range v.All() {
+			if len(b) > limit {
+				break
+			}
 			if !first {
 				b = append(b, ", "...)
 			}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -41,6 +42,12 @@ func jobsOf(ctx context.Context, f *Fleet, cache loads, a arguments) (any, error
 	var list []foundJob
 	var next history.Cursor
 	if text := a.texts["jid"]; text != "" {
+		if others := a.othersThan("jid"); len(others) > 0 {
+			return nil, argumentError(fmt.Sprintf(
+				"jid asks for whole jobs: leave out %s, or call fleet.runs with jid for some of the returns",
+				strings.Join(others, " and "),
+			))
+		}
 		for jid := range strings.SplitSeq(text, ",") {
 			if !jobs.Valid(jid) || len(list) == maxJIDs {
 				return nil, argumentError("jid is a job id, or up to 200 of them with commas between them")
@@ -148,7 +155,7 @@ func (f *Fleet) jobMap(ctx context.Context, cache loads, j *foundJob, budget *in
 	if err != nil { // damaged: the history has the rest
 		load = nil
 	}
-	minions := load.List("Minions")
+	addressed := addressedBy(load)
 	started := j.latest
 	if at, err := jobs.Time(j.jid); err == nil && !isAhead(j.jid, f.now()) {
 		started = at
@@ -157,11 +164,15 @@ func (f *Fleet) jobMap(ctx context.Context, cache loads, j *foundJob, budget *in
 	m.Set("function", cmp.Or(j.function, strings.Join(functionsOf(load), ",")))
 	m.Set("user", cmp.Or(j.user, load.Str("user")))
 	if load != nil {
-		m.Set("target", value.StrMax(load.Value("tgt"), 200))
-		m.Set("target_type", load.Str("tgt_type"))
+		target, kind := jobs.Target(load)
+		m.Set("target", value.StrMax(target, 200))
+		m.Set("target_type", value.Str(cmp.Or(kind, any(""))))
 	}
-	if len(minions) > 0 {
-		m.Set("minions", int64(len(minions)))
+	if addressed.minions > 0 {
+		m.Set("minions", int64(addressed.minions))
+	}
+	if addressed.pending > 0 {
+		m.Set("pending", int64(addressed.pending))
 	}
 
 	out, ok, err := f.readOutcome(ctx, j.jid, budget)
@@ -173,10 +184,33 @@ func (f *Fleet) jobMap(ctx context.Context, cache loads, j *foundJob, budget *in
 	m.Set("changed", int64(out.Changed))
 	m.Set("would_change", int64(out.WouldChange))
 	m.Set("error", int64(out.Error))
-	if len(minions) > 0 {
-		m.Set("absent", int64(max(0, len(minions)-out.OK-out.Failed)))
+	if addressed.minions > 0 {
+		m.Set("absent", int64(max(0, addressed.minions-addressed.pending-out.OK-out.Failed)))
 	}
 	return m, nil
+}
+
+// addressed says how many minions a job is for.
+type addressed struct {
+	minions int
+	pending int // those that a batch has not sent the job to
+}
+
+// addressedBy returns the minions of a job. The load of a batch lists those of its slices up to now.
+func addressedBy(load *value.Map) addressed {
+	sent := len(load.List("Minions"))
+	of := load.Map(jobs.BatchField)
+	all, isBatch := of.Int("minions")
+	if !isBatch {
+		return addressed{minions: sent}
+	}
+
+	notPinged, _ := of.Int("absent")
+	known := sent + max(0, int(notPinged))
+	return addressed{
+		minions: max(known, int(all)),
+		pending: max(0, int(all)-known),
+	}
 }
 
 func functionsOf(load *value.Map) []string {

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -91,6 +92,76 @@ func TestOutcomesOfJobs(t *testing.T) {
 	none := jobs.FromTime(start)
 	if got := line(b.mustListJobs(cache, "jid", none).List("jobs")[0]); got != none+"   ok 0 failed 0 absent <nil>" {
 		t.Errorf("a job that nobody knows: %s", got)
+	}
+}
+
+// TestOutcomesOfBatches: the load of a batch has the target and the minions of its slices up to now, and the batch's own.
+func TestOutcomesOfBatches(t *testing.T) {
+	for name, c := range map[string]struct {
+		of   *value.Map
+		want string
+	}{
+		"halted": {
+			value.NewMap("minions", 300, "absent", 7, "size", 3, "tgt", "sw-*", "tgt_type", "glob"),
+			"sw-* glob minions 300 pending 290 absent 8",
+		},
+		"all have it": {value.NewMap("minions", 3, "absent", 0, "tgt", "G@os:x", "tgt_type", "compound"),
+			"G@os:x compound minions 3 pending <nil> absent 1"},
+		"a long target": {value.NewMap("minions", 3), "['web3'] list minions 3 pending <nil> absent 1"},
+		"no numbers":    {value.NewMap("minions", -5, "absent", -1), "['web3'] list minions 3 pending <nil> absent 1"},
+		"no batch":      {nil, "['web3'] list minions 3 pending <nil> absent 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			one := b.job("state.apply", "alice", "web1", "web2!")
+			load := value.NewMap("fun", "state.apply", "tgt", []any{"web3"}, "tgt_type", "list", "Minions", []any{"web1", "web2", "web3"})
+			if c.of != nil {
+				load.Set(jobs.BatchField, c.of)
+			}
+			m, _ := b.mustListJobs(loadsOf{one: load}, "jid", one).List("jobs")[0].(*value.Map)
+			got := fmt.Sprintf("%s %s minions %v pending %v absent %v", m.Str("target"), m.Str("target_type"), m.Value("minions"),
+				m.Value("pending"), m.Value("absent"))
+			if got != c.want {
+				t.Errorf("%s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+// TestArgumentsThatWouldNotBeObeyed: an answer that is empty for a fault in the question looks like good news.
+func TestArgumentsThatWouldNotBeObeyed(t *testing.T) {
+	b := newBench(t)
+	one := b.job("state.apply", "alice", "web1", "web2!")
+	for _, kv := range [][]any{
+		{"jid", one, "minion", "nope"},
+		{"jid", one, "limit", 1},
+		{"since", "1h", "until", "2h"},
+		{"since", "2026-01-01", "until", "2026-01-01"},
+		{"since", 600},
+	} {
+		_, err := b.jobList(loadsOf{}, kv...)
+		var wrong *runner.ArgumentError
+		if !errors.As(err, &wrong) {
+			t.Errorf("%v: %v", kv, err)
+		}
+	}
+
+	f := NewFleet(b.recorder, accepted{}, nil, b.clock)
+	for _, jid := range []string{"abc", "*", one + "*"} {
+		_, err := f.call(t.Context(), "fleet.runs", functions["fleet.runs"], nil, value.NewMap("jid", jid))
+		var wrong *runner.ArgumentError
+		if !errors.As(err, &wrong) {
+			t.Errorf("jid %s: %v", jid, err)
+		}
+	}
+
+	// The default of since is a span before until.
+	for name, args := range map[string][]any{"fleet.drift": nil, "fleet.search": {"x"}} {
+		v, err := f.call(t.Context(), name, functions[name], args, value.NewMap("until", "2026-01-10"))
+		m, _ := v.(*value.Map)
+		if err != nil || m.Str("since") >= "2026-01-10" {
+			t.Errorf("%s: since %s, %v", name, m.Str("since"), err)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"saltern/internal/past"
 	"saltern/master/history"
 	"saltern/master/history/summary"
+	"saltern/master/jobs"
 	"saltern/master/pattern"
 	"saltern/master/runner"
 	"saltern/master/value"
@@ -171,6 +172,10 @@ func (a arguments) time(name string, def time.Duration) (time.Time, error) {
 	switch {
 	case text != "":
 		t, err := past.Time(text, a.now)
+		if _, number := strconv.Atoi(text); err != nil && number == nil {
+			// The tool reads 10:00 as YAML: a number to the base of 60.
+			return t, argumentError(name + `: a number is no time; a time of today needs quotes of its own: ` + name + `="'10:00'"`)
+		}
 		if err != nil {
 			return t, argumentError(name + ": " + err.Error())
 		}
@@ -195,8 +200,19 @@ func (a arguments) results() (out []summary.Result, err error) {
 	return out, nil
 }
 
+// othersThan returns the names of the arguments that are given beside one.
+func (a arguments) othersThan(one string) (others []string) {
+	for name, text := range a.texts {
+		if name != one && text != "" {
+			others = append(others, name)
+		}
+	}
+	slices.Sort(others)
+	return others
+}
+
 // filter returns the filter that the arguments describe. If since is not given, the filter begins
-// back before now, or with the oldest run if back is 0.
+// back before its end, or with the oldest run if back is 0.
 func (a arguments) filter(back time.Duration) (f history.Filter, err error) {
 	f = history.Filter{
 		Minion:   a.texts["minion"],
@@ -208,11 +224,23 @@ func (a arguments) filter(back time.Duration) (f history.Filter, err error) {
 	if f.Results, err = a.results(); err != nil {
 		return f, err
 	}
+	if f.JID != "" && !jobs.Valid(f.JID) {
+		return f, argumentError("jid is the id of one job, without globs")
+	}
 	if f.From, err = a.time("since", back); err != nil {
 		return f, err
 	}
-	f.To, err = a.time("until", 0)
-	return f, err
+	if f.To, err = a.time("until", 0); err != nil || f.To.IsZero() {
+		return f, err
+	}
+
+	if a.texts["since"] == "" && back > 0 {
+		f.From = f.To.Add(-back)
+	}
+	if !f.From.Before(f.To) {
+		return f, argumentError("since is not before until")
+	}
+	return f, nil
 }
 
 const day = 24 * time.Hour

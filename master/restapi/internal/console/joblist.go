@@ -25,6 +25,7 @@ type jobOutcome struct {
 	OK, Changed, WouldChange int
 	Failed, Error            int
 	Absent                   int
+	NotSent                  int  // minions that a batch has not sent the job to
 	Live                     bool // the absent ones may still answer
 }
 
@@ -174,6 +175,7 @@ func (c *Console) outcomeOfJob(m *value.Map) *jobOutcome {
 		Failed:      max(0, count(m, "failed")-notStarted),
 		Error:       notStarted,
 		Absent:      count(m, "absent"),
+		NotSent:     count(m, "pending"),
 		Live:        jobs.Valid(m.Str("jid")) && c.jobAge(m.Str("jid")) < waitingFor,
 	}
 }
