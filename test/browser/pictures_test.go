@@ -177,6 +177,30 @@ func TestPicturesInDocs(t *testing.T) {
 	}
 }
 
+// TestTimesByScript holds that the script, which keeps the words for times fresh, has those of the master. It takes
+// a minute. By hand: make test-browser RUN=TestTimesByScript.
+func TestTimesByScript(t *testing.T) {
+	t.Parallel()
+	b := open(t, pages(t, ""), 1280, 800)
+	const words = `[...document.querySelectorAll("time")].map(t => t.dateTime + " " + t.textContent)`
+	for _, name := range []string{"docs/overview", "docs/explained", "docs/tokens", "docs/schedule", "docs/saved"} {
+		b.see("/"+name+".html", "main")
+		before := get[[]string](b, words)
+		get[int](b, `new Promise(done => setTimeout(done, 10500)).then(() => 0)`)
+		compared := 0
+		for i, after := range get[[]string](b, words) {
+			if !strings.Contains(before[i], "(") { // within an hour; seconds go on meanwhile
+				continue
+			}
+			compared++
+			if after != before[i] {
+				t.Errorf("%s: the master says %q, the script %q", name, before[i], after)
+			}
+		}
+		t.Logf("%s: %d times compared", name, compared)
+	}
+}
+
 // docPicture writes the upper part of the page as a picture of the documentation.
 func (b *tab) docPicture(name string, wide int64, high int) {
 	b.t.Helper()

@@ -183,7 +183,7 @@ func TestJobBegunBelowASyndic(t *testing.T) {
 	const begun = "20260102030405678931"
 	hostile := load(begun)
 	hostile.Update(value.NewMap("key", "secret", "only_minions", true, "account", "ann", "saltern_eauth", "pam",
-		"chosen_jid", true, "saltern_batch", value.NewMap("minions", int64(9), "size", int64(1)), "jid", attackJID))
+		"chosen_jid", true, "saltern_batch", value.NewMap("minions", int64(9), "size", int64(1)), "saltern_saved", value.NewMap("job", "x"), "jid", attackJID))
 	tell(begun, hostile)
 
 	got, err := r.Parts.Jobs.Load(t.Context(), begun)
@@ -233,7 +233,7 @@ func TestReturnMarksNoJob(t *testing.T) {
 	const jid = "20260102030405678941"
 	a.Ask("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{}, "return", true, "retcode", 0, "account", "ann",
 		"saltern_eauth", "pam", "only_minions", true, "chosen_jid", true,
-		"saltern_batch", value.NewMap("minions", int64(9), "size", int64(1)))
+		"saltern_batch", value.NewMap("minions", int64(9), "size", int64(1)), "saltern_saved", value.NewMap("job", "x"))
 	load, err := r.Parts.Jobs.Load(t.Context(), jid)
 	check.Must(t, err)
 	if load.Str("fun") != "test.ping" {

@@ -180,14 +180,22 @@ func (d *jobPage) countResults(rows []minionResult) {
 	}
 }
 
-// unanswered is the result, in the query of a job's page, of minions without a return.
-const unanswered = "unanswered"
+// Results, in the query of a job's page, of minions without a return: of those that may answer or have not, and of
+// those that are not connected.
+const (
+	unanswered = "unanswered"
+	away       = "away"
+)
 
 // ofResult returns the rows with a result, all for "" and for what is no result.
 func (d *jobPage) ofResult(rows []minionResult, name string) []minionResult {
-	if name == unanswered {
+	switch name {
+	case unanswered:
 		d.OnlyResult = "without an answer"
-		return slices.DeleteFunc(rows, func(r minionResult) bool { return !r.Unanswered })
+		return slices.DeleteFunc(rows, func(r minionResult) bool { return !r.Unanswered || r.Word == wordAway })
+	case away:
+		d.OnlyResult = "that are not connected"
+		return slices.DeleteFunc(rows, func(r minionResult) bool { return r.Word != wordAway })
 	}
 	result, err := summary.ParseResult(name)
 	if err != nil {
@@ -219,7 +227,7 @@ func (c *Console) markAway(ctx context.Context, v *visit, rows []minionResult) (
 		case c.cfg.Cluster:
 			r.Word = "waiting; not at this master"
 		default:
-			r.Word = "not connected"
+			r.Word = wordAway
 			away++
 		}
 	}
@@ -269,8 +277,12 @@ func longestOf(got *value.Map) (took, id string) {
 	return took, id
 }
 
-// wordWaiting is the word for a minion that may still answer. The words for returns are those of the page Fleet.
-const wordWaiting = "waiting"
+// Words for minions without a return: wordWaiting for one that may still answer, wordAway for one that is not
+// connected. The words for returns are those of the page Fleet.
+const (
+	wordWaiting = "waiting"
+	wordAway    = "not connected"
+)
 
 // resultOutcome returns the outcome of a result that the history would have.
 func resultOutcome(r summary.Result) outcome {
