@@ -200,7 +200,7 @@ func (c *call) isOrderLeft(jid string, owner batchOwner) bool {
 	}
 	left, err := c.StopOrders.Left(c.ctx, jid, owner.id)
 	if err != nil {
-		c.Log.Warn("it is not known whether an order to stop a batch was left", "jid", jid, "peer", owner.id, "error", err)
+		c.Log.Debug("it is not known whether an order to stop a batch was left", "jid", jid, "peer", owner.id, "error", err)
 	}
 	return left
 }

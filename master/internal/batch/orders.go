@@ -35,6 +35,7 @@ type orderLook struct {
 func (m *Manager) followOrders(ctx context.Context) {
 	tick := time.NewTicker(lookForOrders)
 	defer tick.Stop()
+	logged := "" // why orders could not be removed
 	for {
 		look := orderLook{began: m.cfg.Now(), obeyed: make(chan []string, 1)}
 		look.jids, look.err = m.cfg.Orders.Mine(ctx)
@@ -45,7 +46,8 @@ func (m *Manager) followOrders(ctx context.Context) {
 		}
 
 		if obeyed := <-look.obeyed; len(obeyed) > 0 { // Run has taken the look, and always answers
-			if err := m.cfg.Orders.Remove(ctx, obeyed); err != nil {
+			if err := m.cfg.Orders.Remove(ctx, obeyed); err != nil && err.Error() != logged {
+				logged = err.Error()
 				m.cfg.Log.Warn("orders to stop batches are obeyed and stay in the shared folder", "jids", obeyed, "error", err)
 			}
 		}
@@ -105,7 +107,8 @@ func (m *Manager) mayGoOn(b *driven) bool {
 	if isSince(now, m.failedLook, failedLookFor) && m.cfg.Orders.Reachable() {
 		return true
 	}
-	if !m.heldBack {
+	isStart := m.goodLook.IsZero() && m.failedLook.IsZero() // the first look is on its way
+	if !m.heldBack && !isStart {
 		m.heldBack = true
 		m.cfg.Log.Warn("batches wait: another master may have ordered to stop them, but the shared folder has not been read")
 	}

@@ -27,7 +27,10 @@ const (
 	// shownOrderWait is how long a page waits for it.
 	shownOrderWait = time.Second
 	// orderPoll is how often the maker of an order looks whether it is obeyed.
-	orderPoll = 200 * time.Millisecond
+	orderPoll = 500 * time.Millisecond
+	// clusterKey is a file that the shared folder always has: without it the volume is not mounted, and nobody
+	// else would see an order.
+	clusterKey = "cluster.pem"
 )
 
 // errOrdersSilent means that the shared folder has not answered in time.
@@ -66,6 +69,9 @@ func (o *StopOrders) Leave(ctx context.Context, jid, master string) (isNew bool,
 
 	path := filepath.Join(o.folderOf(master), jid)
 	err = o.onDisk(ctx, ordersWait, func() error {
+		if err := o.checkShared(); err != nil {
+			return err
+		}
 		isNew, err := addOrder(path, o.others.ID+" orders "+master+" to stop this batch\n")
 		if err == nil && !isNew {
 			err = fs.ErrExist
@@ -73,7 +79,7 @@ func (o *StopOrders) Leave(ctx context.Context, jid, master string) (isNew bool,
 		return err
 	})
 	if err != nil && !errors.Is(err, fs.ErrExist) {
-		return false, fmt.Errorf("leave an order for %s: %w", master, err)
+		return false, fmt.Errorf("leave an order for %s in the shared folder: %w", master, err)
 	}
 
 	// What the master has begun on the strength of an older look ends meanwhile.
@@ -81,6 +87,12 @@ func (o *StopOrders) Leave(ctx context.Context, jid, master string) (isNew bool,
 		return false, waitErr
 	}
 	return err == nil, nil
+}
+
+// checkShared returns an error unless the folder that all masters share is there.
+func (o *StopOrders) checkShared() error {
+	_, err := os.Stat(filepath.Join(filepath.Dir(o.dir), clusterKey))
+	return err
 }
 
 // addOrder writes an order unless it is there. It returns when the order is durable.
@@ -156,7 +168,7 @@ func (o *StopOrders) Mine(ctx context.Context) (jids []string, err error) {
 			}
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			_, err = os.Stat(filepath.Dir(o.dir)) // without the shared folder nobody knows
+			err = o.checkShared()
 		}
 		return err
 	})

@@ -18,10 +18,18 @@ import (
 
 const orderedBatch = "20261129055906639594"
 
+// sharedFolder returns a folder that masters share.
+func sharedFolder(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	check.Must(t, os.WriteFile(filepath.Join(dir, clusterKey), nil, 0o600))
+	return dir
+}
+
 // TestStopOrders: an order reaches the master that it is for, once, and counts when its maker is told so.
 func TestStopOrders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		shared := t.TempDir()
+		shared := sharedFolder(t)
 		of := func(id string) *StopOrders {
 			return NewStopOrders(shared, othersOf(id, newTestBus(), []string{"c1", "c2", "c3"}))
 		}
@@ -73,7 +81,7 @@ func TestStopOrders(t *testing.T) {
 // TestOrderIsObeyedAtOnce: whoever leaves an order for a master that runs does not wait longer than that needs.
 func TestOrderIsObeyedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		shared := t.TempDir()
+		shared := sharedFolder(t)
 		asked := NewStopOrders(shared, othersOf("c1", newTestBus(), nil))
 		owner := NewStopOrders(shared, othersOf("c2", newTestBus(), nil))
 		go func() {
@@ -91,12 +99,15 @@ func TestOrderIsObeyedAtOnce(t *testing.T) {
 // TestOrdersThatCannotBeLeft: a folder that is away, hangs or is full loses no order that was acknowledged.
 func TestOrdersThatCannotBeLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := NewStopOrders(filepath.Join(t.TempDir(), "away", "x"), othersOf("c1", newTestBus(), nil))
+		o := NewStopOrders(t.TempDir(), othersOf("c1", newTestBus(), nil)) // the folder below a volume that is not mounted
 		if _, err := o.Mine(t.Context()); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("a folder that is away: %v", err)
 		}
+		if isNew, err := o.Leave(t.Context(), orderedBatch, "c2"); isNew || !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("a folder that is away: %t, %v", isNew, err)
+		}
 
-		o = NewStopOrders(t.TempDir(), othersOf("c1", newTestBus(), nil))
+		o = NewStopOrders(sharedFolder(t), othersOf("c1", newTestBus(), nil))
 		dir := o.folderOf("c2")
 		check.Must(t, os.MkdirAll(dir, 0o700))
 		for i := range maxOrders {
