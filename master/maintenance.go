@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"saltern/internal/control"
+	"saltern/master/cache"
 	"saltern/master/value"
 )
 
@@ -89,6 +90,9 @@ func (m *Master) startChores(w *workers) {
 	w.every(statusEvery, func(context.Context) { m.conditions.Read(m.now()) })
 	w.every(cleanInterval(m.cfg.KeepJobs, loop), m.clean)
 	w.every(cleanEvery, m.presence.Record)
+	w.every(cleanEvery, func(ctx context.Context) {
+		m.presence.ReadGrains(ctx, func(id string) (*value.Map, bool) { return m.cache.Get(cache.Grains, id) })
+	})
 	// A crash loses the changes of the job cache's usage counts since the last call of SaveQuota.
 	w.every(10*time.Second, m.launch.SaveQuota)
 

@@ -18,10 +18,12 @@ type Minions struct {
 
 // Minion is a key, and when and where its minion was last seen.
 type Minion struct {
-	ID        string `json:"id"`
-	Key       string `json:"key"`       // accepted, pending, rejected, denied
-	Connected bool   `json:"connected"` // whether the minion is subscribed under its own name
-	Address   string `json:"address"`   // source of the minion's last message; empty: none since the master's start
+	ID  string `json:"id"`
+	Key string `json:"key"` // accepted, pending, rejected, denied
+	// Connected is whether the minion has a subscription that is not counted in [Minions.Subscriptions]: under
+	// its own name, or from another address than Address.
+	Connected bool   `json:"connected"`
+	Address   string `json:"address"` // source of the minion's last message; empty: unknown
 	// Seen is when the minion last sent something, in Unix seconds, even if that was before the
 	// master's last start. 0: it has sent nothing since [Minions.Since].
 	Seen   float64 `json:"seen"`

@@ -127,7 +127,7 @@ func (s *Service) handle(peer string, b []byte) {
 	}
 	s.learnKnown(m.Known)
 	if len(m.Seen) > 0 || m.Subscribers != nil {
-		s.watch.seen.learn(peer, &m, s.cfg.Near.Known, now)
+		s.watch.seen.learn(peer, &m, s.cfg.Near.Presence(), s.cfg.Near.Known, now)
 	}
 	if len(m.Alerts) == 0 {
 		return

@@ -32,6 +32,8 @@ const (
 type Cluster interface {
 	// Own reports whether this master is the one that sends. term is greater for each new owner.
 	Own() (term uint64, ok bool)
+	// AlivePeers returns the ids of the other masters that are alive.
+	AlivePeers() []string
 	// SendData sends bytes to a peer, or to all if peer is "". It reports whether all queues had room.
 	SendData(peer string, b []byte) bool
 }
@@ -166,7 +168,7 @@ func (s *Service) takeEvents(batch []event.Event) {
 			continue
 		}
 
-		s.watch.answered(event.Returner(e.Tag))
+		s.watch.answered(event.Returner(e.Tag), s.cfg.Now())
 		a, failed := s.ofReturn(e.Data)
 		switch {
 		case !failed || s.outbox.Has(a.ID):
@@ -299,7 +301,7 @@ func (s *Service) runLooks(ctx context.Context) {
 	defer look.Stop()
 	for {
 		owner, _ := s.maySend()
-		s.record(true, s.watch.look(ctx, owner, s.cfg.Now())...)
+		s.record(true, s.watch.look(ctx, owner, s.cfg.Cluster.AlivePeers(), s.cfg.Now())...)
 		s.tellSightings()
 
 		if err := errors.Join(s.watch.save(), s.outbox.Prune(s.cfg.Now())); err != nil {
@@ -314,11 +316,9 @@ func (s *Service) runLooks(ctx context.Context) {
 	}
 }
 
-// tellSightings tells the other masters which minions are connected here.
+// tellSightings tells the other masters which minions are connected here. It does so without a rule about that,
+// too: the others may have got one already.
 func (s *Service) tellSightings() {
-	if !s.cfg.Rules.Has(rules.Gone) && !s.cfg.Rules.Has(rules.Deaf) {
-		return
-	}
 	for _, m := range report(s.cfg.Near.Accepted(), s.cfg.Near.Presence()) {
 		s.tell("", &m)
 	}

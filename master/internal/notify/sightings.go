@@ -18,77 +18,68 @@ const forgetAfter = 4 * rules.LookEvery
 
 // sightings combine what all masters of the cluster know of connections. A minion may send its
 // requests to one master and subscribe at another, so no master alone knows who is connected.
-// They are safe for concurrent use.
+// The requests are in [presence.View], here are the subscriptions. They are safe for concurrent use.
 type sightings struct {
 	mu    sync.Mutex
 	peers map[string]*peerSightings
 }
 
+// peerSightings are the subscriptions at a peer.
 type peerSightings struct {
 	at   time.Time // of the last report of subscriptions
 	subs subscribers
-	seen map[string]sighting
 }
 
 func newSightings() *sightings { return &sightings{peers: map[string]*peerSightings{}} }
 
-// learn adds what a peer reports. known reports whether a minion has an accepted key.
-func (s *sightings) learn(peer string, m *peerMessage, known func(id string) bool, now time.Time) {
+// unheard returns the first of the peers that has not told its subscriptions lately, or "".
+func (s *sightings) unheard(peers []string, now time.Time) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.peers[peer]
-	if p == nil {
-		p = &peerSightings{seen: map[string]sighting{}}
-		s.peers[peer] = p
-	}
-
-	for _, one := range m.Seen {
-		if known(one.Minion) {
-			p.seen[one.Minion] = one
+	for _, peer := range peers {
+		if p := s.peers[peer]; p == nil || now.Sub(p.at) > forgetAfter {
+			return peer
 		}
 	}
-	if m.Subscribers != nil {
-		p.subs = *m.Subscribers
-		p.at = now
+	return ""
+}
+
+// learn adds what a peer reports. known reports whether a minion has an accepted key.
+func (s *sightings) learn(peer string, m *peerMessage, own *presence.View, known func(id string) bool, now time.Time) {
+	for _, one := range m.Seen {
+		if known(one.Minion) && one.From.IsValid() {
+			own.Learn(one.Minion, one.From, one.time())
+		}
 	}
+	if m.Subscribers == nil {
+		return
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.peers[peer] = &peerSightings{at: now, subs: *m.Subscribers}
 }
 
 // view has what the masters knew of connections at one look.
 type view struct {
 	connected map[string]bool
 	heard     map[string]time.Time
+	unknown   int // subscriptions that cannot be attributed to a minion
 }
 
 // combine returns what this master and its peers know of the minions in accepted.
 func (s *sightings) combine(accepted []string, own *presence.View, now time.Time) view {
-	merged := presence.New()
 	v := view{connected: map[string]bool{}, heard: map[string]time.Time{}}
 
 	s.mu.Lock()
 	subs := []iter.Seq[presence.Subscription]{own.Subs}
-	maps.DeleteFunc(s.peers, func(_ string, p *peerSightings) bool { return now.Sub(p.at) > keepFor })
+	maps.DeleteFunc(s.peers, func(_ string, p *peerSightings) bool { return now.Sub(p.at) > forgetAfter })
 	for _, p := range s.peers {
-		if now.Sub(p.at) <= forgetAfter {
-			reported := p.subs // what it points to is not changed, only replaced
-			subs = append(subs, reported.each)
-		}
-	}
-
-	for _, id := range accepted {
-		from, at, heard := own.LastRequest(id)
-		for _, p := range s.peers {
-			if one, ok := p.seen[id]; ok && one.time().After(at) {
-				from, at, heard = one.From, one.time(), true
-			}
-		}
-		if heard {
-			merged.SawRequest(id, from, at)
-			v.heard[id] = at
-		}
+		subs = append(subs, p.subs.each) // what it points to is not changed, only replaced
 	}
 	s.mu.Unlock()
 
-	for _, id := range merged.Connected(func(yield func(presence.Subscription) bool) {
+	found := own.Everywhere(func(yield func(presence.Subscription) bool) {
 		for _, seq := range subs {
 			for one := range seq {
 				if !yield(one) {
@@ -96,10 +87,16 @@ func (s *sightings) combine(accepted []string, own *presence.View, now time.Time
 				}
 			}
 		}
-	}) {
-		v.connected[id] = true
+	})
+	v.unknown = found.Unattributed()
+	for _, id := range accepted {
+		if _, at, heard := own.LastPlace(id); heard {
+			v.heard[id] = at
+		}
+		if _, connected := found.Connected[id]; connected {
+			v.connected[id] = true
+		}
 	}
-
 	return v
 }
 
@@ -119,11 +116,12 @@ func (s *subscribers) each(yield func(presence.Subscription) bool) {
 	}
 }
 
-// report returns the messages by which this master tells the others what it knows.
+// report returns the messages by which this master tells the others what it knows, also from them. A master
+// that has just started learns so what one that ends now had learned.
 func report(accepted []string, own *presence.View) (messages []peerMessage) {
 	var seen []sighting
 	for _, id := range accepted {
-		if from, at, ok := own.LastRequest(id); ok {
+		if from, at, ok := own.LastPlace(id); ok {
 			seen = append(seen, sighting{Minion: id, From: from, At: at.UnixMilli()})
 		}
 	}

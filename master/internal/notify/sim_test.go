@@ -39,6 +39,7 @@ type world struct {
 	loss     float64             // of messages between masters
 	resolve  func(n *node)       // happens while a target is resolved; nil: nothing
 	full     bool                // no message between masters finds room
+	answers  func(ids []string)  // what minions do that are pinged; nil: nothing
 	deaf     *node               // gets no messages of others; may be nil
 	accepted map[string][]string // ids of messages, by minion
 	order    []string            // minions, in the order of their first message
@@ -97,7 +98,7 @@ func (n *node) start() {
 
 	n.bus = event.NewBus(time.Now, 0)
 	if n.presence == nil {
-		n.presence = &presence.View{Tracker: presence.New()}
+		n.presence = &presence.View{Tracker: presence.New(), Now: time.Now}
 	}
 	n.presence.Subs = func(yield func(presence.Subscription) bool) {
 		var subs []presence.Subscription
@@ -204,6 +205,18 @@ func (n *node) Own() (uint64, bool) {
 	return n.w.term, !n.dead && n.w.owner == n.number
 }
 
+// AlivePeers implements Cluster.
+func (n *node) AlivePeers() (ids []string) {
+	n.w.mu.Lock()
+	defer n.w.mu.Unlock()
+	for _, other := range n.w.alive() {
+		if other != n {
+			ids = append(ids, other.name())
+		}
+	}
+	return ids
+}
+
 // SendData implements Cluster.
 func (n *node) SendData(peer string, b []byte) bool {
 	n.w.mu.Lock()
@@ -283,7 +296,14 @@ func (n *node) Select(any, string) ([]string, error) {
 	return []string{"m1"}, nil
 }
 func (n *node) Ping(_ context.Context, ids []string) error {
-	n.set(func() { n.pinged = append(n.pinged, ids...) })
+	var answers func([]string)
+	n.set(func() {
+		n.pinged = append(n.pinged, ids...)
+		answers = n.w.answers
+	})
+	if answers != nil {
+		answers(ids)
+	}
 	return nil
 }
 

@@ -78,8 +78,14 @@ type watch struct {
 	told    map[string]told // by the key of the alert
 	changed bool            // told differs from the file
 	jobs    map[string]openJob
-	absent  map[string]time.Time // since when minions have not been connected; used by look only
-	failed  bool                 // the last question for problems got no answer; used by look only
+	// returned is when minions that are absent returned a job last.
+	returned map[string]time.Time
+
+	// Used by look only:
+	absent   map[string]*absence // minions that are not known to be connected
+	lastLook time.Time
+	failed   bool   // the last question for problems got no answer
+	unheard  string // peer that does not tell its subscriptions, as the log says
 }
 
 // openWatch returns a watch that knows the conditions in the file at path, of which alerts were
@@ -94,7 +100,9 @@ func openWatch(all rules.Rules, near Surroundings, path string, now time.Time, l
 		start:  now,
 		told:   map[string]told{},
 		jobs:   map[string]openJob{},
-		absent: map[string]time.Time{},
+		absent: map[string]*absence{},
+
+		returned: map[string]time.Time{},
 	}
 
 	content, err := durable.Read(path, maxToldFile)
@@ -112,7 +120,7 @@ func openWatch(all rules.Rules, near Surroundings, path string, now time.Time, l
 	// A minion that was gone before the restart has been gone all the time.
 	for key, t := range w.told {
 		if t.Kind == rules.Gone {
-			w.absent[t.Minion] = notAfter(t.At, now).Add(-time.Duration(t.After) * time.Second)
+			w.absent[t.Minion] = &absence{since: notAfter(t.At, now).Add(-time.Duration(t.After) * time.Second)}
 		}
 		t.At = now
 		w.told[key] = t
@@ -156,15 +164,18 @@ func (w *watch) jobBegan(jid string, minions []string, now time.Time) {
 }
 
 // answered records that a minion has returned a job.
-func (w *watch) answered(minion string) {
+func (w *watch) answered(minion string, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.jobs, minion)
+	if w.rules.Has(rules.Gone) && len(w.returned) < maxSubscribed {
+		w.returned[minion] = now
+	}
 }
 
 // look returns alerts about the conditions of now that were not told yet. owner reports whether this
-// master speaks for the cluster.
-func (w *watch) look(ctx context.Context, owner bool, now time.Time) (raised []alert.Alert) {
+// master speaks for the cluster, peers are the other masters that are alive.
+func (w *watch) look(ctx context.Context, owner bool, peers []string, now time.Time) (raised []alert.Alert) {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
 
@@ -172,7 +183,7 @@ func (w *watch) look(ctx context.Context, owner bool, now time.Time) (raised []a
 	if w.rules.Has(rules.Gone) || w.rules.Has(rules.Deaf) {
 		accepted := w.near.Accepted()
 		v := w.seen.combine(accepted, w.near.Presence(), now)
-		standing = append(standing, w.gone(accepted, v, now)...)
+		standing = append(standing, w.gone(ctx, accepted, v, owner && w.isSettled(peers, now), now)...)
 		standing = append(standing, w.deaf(ctx, v, owner, now)...)
 	}
 	if w.rules.Has(rules.Key) {
@@ -211,41 +222,6 @@ func (w *watch) look(ctx context.Context, owner bool, now time.Time) (raised []a
 	return raised
 }
 
-// gone returns the alerts about minions that are not connected.
-func (w *watch) gone(accepted []string, v view, now time.Time) (all []alert.Alert) {
-	known := make(map[string]bool, len(accepted))
-	for _, id := range accepted {
-		known[id] = true
-		if v.connected[id] {
-			delete(w.absent, id)
-			continue
-		}
-
-		since, absent := w.absent[id]
-		if !absent {
-			since = now
-		}
-		if at := v.heard[id]; at.After(since) {
-			since = at
-		}
-		since = notAfter(since, now) // the clock that heard it may be ahead
-		w.absent[id] = since
-
-		for _, after := range w.rules.Absences(rules.Gone) {
-			if now.Sub(since) >= after {
-				all = append(all, alert.Gone(id, since, now, after))
-			}
-		}
-	}
-
-	for id := range w.absent {
-		if !known[id] {
-			delete(w.absent, id)
-		}
-	}
-	return all
-}
-
 // deaf returns the alerts about minions that are connected and do not answer. A minion may be silent
 // for long while it works, so the owner first sends test.ping to it, which a minion at work answers.
 func (w *watch) deaf(ctx context.Context, v view, owner bool, now time.Time) (all []alert.Alert) {
@@ -276,11 +252,7 @@ func (w *watch) deaf(ctx context.Context, v view, owner bool, now time.Time) (al
 	}
 	w.mu.Unlock()
 
-	if len(ping) == 0 {
-		return all
-	}
-	if err := w.near.Ping(ctx, ping); err != nil {
-		w.log.Warn("minions that do not answer cannot be pinged", "minions", len(ping), "error", err)
+	if !w.ping(ctx, ping) {
 		w.mu.Lock()
 		for _, id := range ping {
 			if job, waits := w.jobs[id]; waits {
@@ -291,6 +263,18 @@ func (w *watch) deaf(ctx context.Context, v view, owner bool, now time.Time) (al
 		w.mu.Unlock()
 	}
 	return all
+}
+
+// ping sends test.ping to minions. It reports whether it was sent.
+func (w *watch) ping(ctx context.Context, minions []string) bool {
+	if len(minions) == 0 {
+		return true
+	}
+	if err := w.near.Ping(ctx, minions); err != nil {
+		w.log.Warn("minions that do not answer cannot be pinged", "minions", len(minions), "error", err)
+		return false
+	}
+	return true
 }
 
 // problems returns the alerts about problems that this node reports. If the node does not answer,

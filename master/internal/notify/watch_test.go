@@ -159,9 +159,12 @@ func TestGoneByAClockThatIsAhead(t *testing.T) {
 	check.Must(t, err)
 
 	heard := map[string]time.Time{"m": now.Add(24 * time.Hour)}
-	w.gone([]string{"m"}, view{heard: heard}, now)
+	w.gone(t.Context(), []string{"m"}, view{heard: heard}, true, now)
 	heard["m"] = now
-	if len(w.gone([]string{"m"}, view{heard: heard}, now.Add(16*time.Minute))) != 1 {
+	for at := now; at.Before(now.Add(15 * time.Minute)); at = at.Add(rules.LookEvery) {
+		w.gone(t.Context(), []string{"m"}, view{heard: heard}, true, at)
+	}
+	if len(w.gone(t.Context(), []string{"m"}, view{heard: heard}, true, now.Add(15*time.Minute))) != 1 {
 		t.Error("it is not gone")
 	}
 }
@@ -173,8 +176,8 @@ func TestToldByAClockThatWasAhead(t *testing.T) {
 	now := time.Now().Round(0)
 	a := alert.NewKey("m", "aa:bb", now)
 	w.note(&a, now.Add(24*time.Hour))
-	w.look(t.Context(), true, now)
-	w.look(t.Context(), true, now.Add(settleFor+time.Minute))
+	w.look(t.Context(), true, nil, now)
+	w.look(t.Context(), true, nil, now.Add(settleFor+time.Minute))
 	if len(w.told) > 0 {
 		t.Error(w.told)
 	}

@@ -254,6 +254,19 @@ func (m *Membership) SendData(peer string, b []byte) bool {
 	return m.Pool == nil || m.Pool.SendData(peer, b)
 }
 
+// AlivePeers returns the ids of the other masters that are alive as far as this master knows.
+func (m *Membership) AlivePeers() (ids []string) {
+	if m.Pool == nil {
+		return nil
+	}
+	for _, p := range m.Pool.Status().Peers {
+		if p.Alive {
+			ids = append(ids, p.ID)
+		}
+	}
+	return ids
+}
+
 // ScheduleRecord returns the path of the file in which the masters of a cluster record their runs of
 // the schedule, or "" without a cluster.
 func (m *Membership) ScheduleRecord() string {

@@ -5,6 +5,11 @@
 // addresses that have subscriptions now. If several minions share an address (NAT), and the address
 // has n subscriptions, the n minions that sent a request most recently count as connected.
 //
+// A minion that is idle sends no request when it subscribes again. So the addresses are kept over a
+// restart of the master, other masters tell theirs ([View.Learn]), and the grains tell the addresses of
+// a minion that nobody has heard. A minion whose requests come from another address than its
+// subscription is known by its answers to jobs: it listens somewhere. See attribute.go.
+//
 // Salt instead reads the kernel's table of connections to its own port (salt/utils/minions.py
 // connected_ids), which shows only the proxy if the master is behind one.
 package presence
@@ -14,7 +19,6 @@ import (
 	"encoding/hex"
 	"iter"
 	"net/netip"
-	"slices"
 	"sync"
 	"time"
 )
@@ -29,8 +33,11 @@ type Subscription struct {
 type Tracker struct {
 	mu       sync.Mutex
 	requests map[string]sighting
-	signIns  map[signer]sighting // sign-ins with any key: accepted, pending, rejected or denied
-	earlier  record              // records from before this start of the master
+	reported map[string]sighting     // requests before this start, or to other masters of the cluster
+	grains   map[string][]netip.Addr // addresses of minions of which no request is known
+	listened map[string]time.Time    // when minions last answered a job that was published
+	signIns  map[signer]sighting     // sign-ins with any key: accepted, pending, rejected or denied
+	earlier  record                  // records from before this start of the master
 }
 
 // signer is an id under which a minion signed in. denied means that the minion offered a key that
@@ -46,7 +53,15 @@ type sighting struct {
 }
 
 // New returns an empty Tracker.
-func New() *Tracker { return &Tracker{requests: map[string]sighting{}, signIns: map[signer]sighting{}} }
+func New() *Tracker {
+	return &Tracker{
+		requests: map[string]sighting{},
+		reported: map[string]sighting{},
+		grains:   map[string][]netip.Addr{},
+		listened: map[string]time.Time{},
+		signIns:  map[signer]sighting{},
+	}
+}
 
 // SawRequest records an authenticated request of a minion, its sender's address and its time. There
 // is at most one entry for each accepted key, because Forget drops the entries of removed keys.
@@ -61,6 +76,10 @@ func (t *Tracker) Forget(id string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.requests, id)
+	delete(t.reported, id)
+	delete(t.grains, id)
+	delete(t.listened, id)
+	delete(t.earlier.From, id)
 	for _, denied := range []bool{false, true} {
 		delete(t.signIns, signer{id, denied})
 	}
@@ -138,76 +157,4 @@ func collectSubscriptions(subs iter.Seq[Subscription]) subscriptionSet {
 // holdsTopicOf reports whether a minion subscribed to its own topic.
 func (h subscriptionSet) holdsTopicOf(id string) bool {
 	return len(h.topics) > 0 && h.topics[topicOf(id)]
-}
-
-// byAddress returns the number of minions that are recognised by the topic of their subscription,
-// and, by address, the number of minions that are recognised by their address only. The caller
-// holds t.mu.
-func (t *Tracker) byAddress(h subscriptionSet) (named int, from map[netip.Addr]int) {
-	from = map[netip.Addr]int{}
-	for id, s := range t.requests {
-		if h.holdsTopicOf(id) {
-			named++
-		} else if h.unnamed[s.from] > 0 {
-			from[s.from]++
-		}
-	}
-	return named, from
-}
-
-// Count returns the number of subscriptions as all, and the number of ids that Connected would
-// return as connected. It does not build the list of ids.
-func (t *Tracker) Count(subs iter.Seq[Subscription]) (all, connected int) {
-	h := collectSubscriptions(subs)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	connected, from := t.byAddress(h)
-	for a, n := range from {
-		connected += min(n, h.unnamed[a])
-	}
-	return h.total, connected
-}
-
-// Subscribed returns the number of subscriptions without a minion's topic, by address, and a
-// function that reports whether a minion has subscribed to its own topic. In a cluster a minion may
-// send its requests to one master and subscribe at another, so only the data of all masters
-// together show which minions are connected.
-func Subscribed(subs iter.Seq[Subscription]) (from map[netip.Addr]int, named func(id string) bool) {
-	h := collectSubscriptions(subs)
-	return h.unnamed, h.holdsTopicOf
-}
-
-// Connected returns the sorted ids of the minions that have a subscription.
-func (t *Tracker) Connected(subs iter.Seq[Subscription]) []string {
-	type candidate struct {
-		id string
-		at time.Time
-	}
-
-	h := collectSubscriptions(subs)
-	var out []string
-	crowds := map[netip.Addr][]candidate{} // addresses with more minions than subscriptions
-	t.mu.Lock()
-	_, from := t.byAddress(h)
-	for id, s := range t.requests {
-		switch n := h.unnamed[s.from]; {
-		case h.holdsTopicOf(id):
-			out = append(out, id)
-		case n > 0 && from[s.from] <= n:
-			out = append(out, id)
-		case n > 0:
-			crowds[s.from] = append(crowds[s.from], candidate{id, s.at})
-		}
-	}
-	t.mu.Unlock()
-
-	for from, cs := range crowds {
-		slices.SortFunc(cs, func(a, b candidate) int { return b.at.Compare(a.at) })
-		for _, c := range cs[:h.unnamed[from]] {
-			out = append(out, c.id)
-		}
-	}
-
-	slices.Sort(out)
-	return out
 }

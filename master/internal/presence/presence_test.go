@@ -1,6 +1,7 @@
 package presence
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -59,5 +60,69 @@ func TestConnected(t *testing.T) {
 
 	if _, _, ok := tr.LastRequest("one"); ok {
 		t.Error("a forgotten minion is remembered")
+	}
+}
+
+// A minion that nobody has heard is known by its grains, one whose requests come from another address than
+// its subscription by its answers to jobs. What belongs to nobody is left.
+func TestAttribution(t *testing.T) {
+	address := netip.MustParseAddr
+	at := time.Unix(1000, 0)
+	plain := func(from ...string) (out []Subscription) {
+		for _, f := range from {
+			out = append(out, Subscription{From: address(f), Topics: []string{""}})
+		}
+		return out
+	}
+	tr := New()
+	tr.SawRequest("here", address("10.0.0.1"), at)
+	tr.Learn("elsewhere", address("10.0.0.1"), at.Add(time.Minute)) // the same NAT
+	tr.LearnAddresses("unheard", []netip.Addr{address("172.17.0.1"), address("10.0.0.3")})
+	tr.LearnAddresses("here", []netip.Addr{address("10.0.0.3")}) // of no use: it was heard
+	tr.SawRequest("nat", address("192.0.2.1"), at)
+	tr.SawAnswer("nat", at)
+	tr.SawRequest("nat2", address("192.0.2.1"), at)
+	tr.SawAnswer("nat2", at.Add(-time.Minute))
+
+	for _, tt := range []struct {
+		name        string
+		subs        []Subscription
+		here, all   []string
+		left, left2 int // of this master, of all
+	}{
+		{name: "nobody"},
+		{
+			name: "the one that was heard here",
+			subs: plain("10.0.0.1"), here: []string{"here"}, all: []string{"elsewhere"},
+		},
+		{
+			name: "grains",
+			subs: plain("10.0.0.3"), here: []string{"unheard"}, all: []string{"unheard"},
+		},
+		{
+			name: "an answer",
+			subs: plain("203.0.113.5"), here: []string{"nat"}, left2: 1,
+		},
+		{
+			name: "two answers, three subscriptions",
+			subs: plain("203.0.113.5", "203.0.113.6", "203.0.113.6"), here: []string{"nat", "nat2"}, left: 1, left2: 3,
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			subs := slices.Values(tt.subs)
+			if got := tr.Connected(subs); !slices.Equal(got, tt.here) {
+				t.Errorf("connected: %v, want %v", got, tt.here)
+			}
+			everywhere := tr.Everywhere(subs)
+			if got := slices.Sorted(maps.Keys(everywhere.Connected)); !slices.Equal(got, tt.all) {
+				t.Errorf("connected to any: %v, want %v", got, tt.all)
+			}
+			if n := tr.attribute(subs, ofThisMaster).Unattributed(); n != tt.left {
+				t.Errorf("%d are left, want %d", n, tt.left)
+			}
+			if n := everywhere.Unattributed(); n != tt.left2 {
+				t.Errorf("%d are left of all, want %d", n, tt.left2)
+			}
+		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"time"
 
 	"saltern/internal/durable"
@@ -23,14 +24,23 @@ type record struct {
 	Heard  map[string]int64 `json:"heard"`  // authenticated requests, by id
 	Asked  map[string]int64 `json:"asked"`  // sign-ins with the key on file
 	Denied map[string]int64 `json:"denied"` // sign-ins with another key
+	// From are the addresses of the last authenticated requests. Older records have none.
+	From map[string]netip.Addr `json:"from,omitempty"`
 }
 
 func newRecord(since time.Time) record {
-	return record{Since: since.Unix(), Heard: map[string]int64{}, Asked: map[string]int64{}, Denied: map[string]int64{}}
+	return record{
+		Since:  since.Unix(),
+		Heard:  map[string]int64{},
+		Asked:  map[string]int64{},
+		Denied: map[string]int64{},
+		From:   map[string]netip.Addr{},
+	}
 }
 
 // Load reads the record of earlier starts. If there is no record, or it cannot be read, Load begins
-// a new record at now. If the record cannot be read, Load also returns an error that says why.
+// a new record at now. If the record cannot be read, Load also returns an error that says why. Times
+// after now, from a clock that was ahead, become now.
 func (t *Tracker) Load(path string, now time.Time) error {
 	fresh := newRecord(now)
 	got := fresh
@@ -41,7 +51,7 @@ func (t *Tracker) Load(path string, now time.Time) error {
 	case err == nil:
 		got = newRecord(time.Time{})
 		if err = json.Unmarshal(b, &got); err == nil &&
-			(got.Since <= 0 || got.Since > now.Unix() || got.Heard == nil || got.Asked == nil || got.Denied == nil) {
+			(got.Since <= 0 || got.Heard == nil || got.Asked == nil || got.Denied == nil) {
 			err = errors.New("it is no record")
 		}
 	}
@@ -51,10 +61,26 @@ func (t *Tracker) Load(path string, now time.Time) error {
 		err = fmt.Errorf("read when minions were heard, from now on it is recorded anew: %s: %w", path, err)
 	}
 
+	got.limit(now.Unix())
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.earlier = got
+	for id, from := range got.From {
+		if at := got.Heard[id]; at > 0 && from.IsValid() {
+			t.reported[id] = sighting{from.Unmap(), time.Unix(at, 0)}
+		}
+	}
 	return err
+}
+
+// limit replaces the times after now by now.
+func (r *record) limit(now int64) {
+	r.Since = min(r.Since, now)
+	for _, times := range []map[string]int64{r.Heard, r.Asked, r.Denied} {
+		for id, at := range times {
+			times[id] = min(at, now)
+		}
+	}
 }
 
 // Save writes the record. It leaves out the ids for which hasKey returns false, because these have
@@ -94,6 +120,14 @@ func (t *Tracker) recorded(has func(id string) bool) record {
 	for id, s := range t.requests {
 		put(out.Heard, id, s.at.Unix())
 	}
+	for id := range out.Heard {
+		t.recordPlace(&out, id)
+	}
+	for id := range t.reported {
+		if has(id) {
+			t.recordPlace(&out, id)
+		}
+	}
 
 	for k, s := range t.signIns {
 		into := out.Asked
@@ -104,6 +138,14 @@ func (t *Tracker) recorded(has func(id string) bool) record {
 	}
 
 	return out
+}
+
+// recordPlace adds the last request of a minion. The caller holds t.mu.
+func (t *Tracker) recordPlace(out *record, id string) {
+	if last, known := t.place(id); known && last.from.IsValid() {
+		out.Heard[id] = max(out.Heard[id], last.at.Unix())
+		out.From[id] = last.from
+	}
 }
 
 // Since returns the time from which the record is complete, or the zero time if the record is

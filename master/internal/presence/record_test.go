@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 )
@@ -57,7 +58,6 @@ func TestRecordOfEarlierLives(t *testing.T) {
 	}
 
 	for _, bad := range []string{"", "{", "null", "[]", "{}",
-		`{"since": 99999999999, "heard": {}, "asked": {}, "denied": {}}`,
 		`{"since": 1, "heard": {"web1": "x"}}`, `{"since": 1, "heard": null, "asked": {}, "denied": {}}`} {
 		if err := os.WriteFile(path, []byte(bad), 0o600); err != nil {
 			t.Fatal(err)
@@ -66,5 +66,65 @@ func TestRecordOfEarlierLives(t *testing.T) {
 		if err := tr.Load(path, now); err == nil || !tr.Since().Equal(now) || !tr.Before("web1", true, false).IsZero() {
 			t.Errorf("%q: %v %+v", bad, err, tr.earlier)
 		}
+	}
+}
+
+// A clock that was set back makes times of the record those of now, and nothing is forgotten.
+func TestRecordOfAClockThatWasAhead(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "heard.json")
+	now := time.Unix(1_800_000_000, 0)
+	from := netip.MustParseAddr("192.0.2.1")
+	ahead := New()
+	if err := ahead.Load(path, now.Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	ahead.SawRequest("web1", from, now.Add(2*time.Hour))
+	ahead.SawSignIn("web2", true, from, now.Add(-time.Hour))
+	if err := ahead.Save(path, func(string) bool { return true }); err != nil {
+		t.Fatal(err)
+	}
+
+	tr := New()
+	if err := tr.Load(path, now); err != nil {
+		t.Fatal(err)
+	}
+	if !tr.Since().Equal(now) || !tr.Before("web1", true, false).Equal(now) ||
+		!tr.Before("web2", false, true).Equal(now.Add(-time.Hour)) {
+		t.Errorf("%+v", tr.earlier)
+	}
+}
+
+// After a restart the addresses of minions are known, and a removed key's is forgotten.
+func TestConnectedAfterARestart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "heard.json")
+	now := time.Unix(1_800_000_000, 0)
+	a, b := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.2")
+	subs := []Subscription{{From: a, Topics: []string{""}}, {From: b, Topics: []string{""}}}
+
+	tr := New()
+	if err := tr.Load(path, now); err != nil {
+		t.Fatal(err)
+	}
+	tr.SawRequest("web1", a, now)
+	tr.Learn("web2", b, now)
+	for range 2 {
+		if err := tr.Save(path, func(string) bool { return true }); err != nil {
+			t.Fatal(err)
+		}
+		tr = New()
+		if err := tr.Load(path, now.Add(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		if got := tr.Connected(slices.Values(subs)); !slices.Equal(got, []string{"web1", "web2"}) {
+			t.Errorf("%v", got)
+		}
+		if _, _, ok := tr.LastRequest("web1"); ok {
+			t.Error("an address of an earlier life authenticates")
+		}
+	}
+
+	tr.Forget("web1")
+	if got := tr.Connected(slices.Values(subs)); !slices.Equal(got, []string{"web2"}) {
+		t.Errorf("%v", got)
 	}
 }

@@ -85,11 +85,59 @@ func (v *View) CountWith(id string) (int, bool) {
 // Connected implements runner.Presence.
 func (v *View) Connected() map[string]string {
 	out := map[string]string{}
-	for _, id := range v.IDs() {
-		from, _, _ := v.LastRequest(id)
-		out[id] = from.String()
+	for id, from := range v.attribute(v.Subs, ofThisMaster).Connected {
+		if last, _, known := v.LastPlace(id); known {
+			from = last
+		}
+		out[id] = ""
+		if from.IsValid() {
+			out[id] = from.String()
+		}
 	}
 	return out
+}
+
+// Learn records a request of a minion to another master. A time after now, from a clock that is ahead,
+// becomes now.
+func (v *View) Learn(id string, from netip.Addr, at time.Time) {
+	if now := v.Now(); at.After(now) {
+		at = now
+	}
+	v.Tracker.Learn(id, from, at)
+}
+
+// maxAddresses bounds the addresses of a minion that are taken from its grains.
+const maxAddresses = 32
+
+// ReadGrains records the addresses of the accepted minions of which no request is known, by their grains.
+// grains returns those of a minion.
+func (v *View) ReadGrains(ctx context.Context, grains func(id string) (*value.Map, bool)) {
+	for _, id := range v.Keys.List(keys.Accepted) {
+		if ctx.Err() != nil {
+			return
+		}
+		if _, _, known := v.LastPlace(id); known {
+			continue
+		}
+		all, _ := grains(id)
+		v.LearnAddresses(id, addressesOf(all))
+	}
+}
+
+// addressesOf returns the addresses in grains, without those that each machine has.
+func addressesOf(grains *value.Map) (all []netip.Addr) {
+	if grains == nil {
+		return nil
+	}
+	texts := slices.Concat(grains.Texts("ipv4"), grains.Texts("ipv6"))
+	for _, text := range texts[:min(len(texts), maxAddresses)] {
+		from, err := netip.ParseAddr(text)
+		shared := from == netip.IPv6Loopback() || from == netip.AddrFrom4([4]byte{127, 0, 0, 1})
+		if err == nil && !shared {
+			all = append(all, from.Unmap())
+		}
+	}
+	return all
 }
 
 // Noting is a request.Auth that records the address of each sign-in, accepted or not.
@@ -134,19 +182,29 @@ func (v *View) List(_ context.Context, _ *runner.Env, _ []any, named *value.Map)
 	return value.NewMap("minions", out, "subscriptions", from), nil
 }
 
-// Minions returns all keys, each with the times of its minion's last requests and sign-ins at this
-// master.
+// Minions returns all keys, each with the times of its minion's last requests and sign-ins.
 func (v *View) Minions(finger bool) control.Minions {
-	slots, subscribed := Subscribed(v.Subs)
+	subs := slices.Collect(v.Subs)
+	found := v.attribute(slices.Values(subs), ofThisMaster)
+	slots := collectSubscriptions(slices.Values(subs)).unnamed
 	out := control.Minions{Minions: []control.Minion{}, Subscriptions: map[string]int{}}
 	for _, st := range []keys.State{keys.Accepted, keys.Pending, keys.Rejected, keys.Denied} {
 		for _, id := range v.Keys.List(st) {
-			from, at, ok := v.LastRequest(id)
+			from, at, ok := v.LastPlace(id)
 			if !ok || st != keys.Accepted {
 				from, at, ok = v.LastSignIn(id, st == keys.Denied)
 			}
 
-			e := control.Minion{ID: id, Key: st.String(), Connected: st == keys.Accepted && subscribed(id)}
+			e := control.Minion{ID: id, Key: st.String()}
+			// Who compares the lists of several masters attributes subscriptions from the address.
+			holds, connected := found.Connected[id]
+			if connected && st == keys.Accepted && (!ok || holds != from) {
+				e.Connected = true
+				if slots[holds] > 0 {
+					slots[holds]--
+				}
+			}
+
 			if ok {
 				e.Address, e.Seen = from.String(), float64(at.UnixMilli())/float64(time.Second/time.Millisecond)
 			} else if at := v.Before(id, st == keys.Accepted, st == keys.Denied); !at.IsZero() {
@@ -166,7 +224,9 @@ func (v *View) Minions(finger bool) control.Minions {
 	}
 
 	for a, n := range slots {
-		out.Subscriptions[a.String()] = n
+		if n > 0 {
+			out.Subscriptions[a.String()] = n
+		}
 	}
 
 	return out

@@ -45,6 +45,8 @@ type Presence interface {
 	// LastRequest returns the address and the time of a minion's last authenticated request to this
 	// master.
 	LastRequest(id string) (from netip.Addr, at time.Time, ok bool)
+	// SawAnswer records that a minion has answered a job that was published, to this master.
+	SawAnswer(id string, at time.Time)
 }
 
 // Job is a job that a minion has not answered.
@@ -115,7 +117,10 @@ func (t *Tracker) take(e event.Event) {
 
 	jid := e.Data.Str("jid")
 	if minion := event.Returner(e.Tag); minion != "" {
-		t.answered(minion, jid)
+		published := t.answered(minion, jid) || isPoll(e.Data.Str("fun"))
+		if published && e.Origin != event.Peer {
+			t.presence.SawAnswer(minion, now)
+		}
 		return
 	}
 	job := Job{JID: jid, Function: functionOf(e.Data), User: e.Data.Str("user"), Start: now}
@@ -175,18 +180,22 @@ func isPoll(function string) bool {
 	return function == "saltutil.find_job" || function == "saltutil.running"
 }
 
-// answered notes a return. The caller holds mu.
-func (t *Tracker) answered(minion, jid string) {
+// answered notes a return, and reports whether it belongs to a job that the minion was sent. The caller holds
+// mu.
+func (t *Tracker) answered(minion, jid string) (published bool) {
 	p := t.minions[minion]
 	if p == nil {
-		return
+		return false
 	}
+	before := len(p.jobs)
 	p.first = time.Time{}
 	p.again = time.Time{}
 	p.jobs = slices.DeleteFunc(p.jobs, func(j Job) bool { return j.JID == jid })
+	published = len(p.jobs) < before
 	if len(p.jobs) == 0 {
 		delete(t.minions, minion)
 	}
+	return published
 }
 
 // look forgets old jobs, and finds the minions that are deaf.

@@ -18,8 +18,9 @@ import (
 type near struct {
 	connected []string
 
-	mu    sync.Mutex
-	heard map[string]time.Time
+	mu      sync.Mutex
+	heard   map[string]time.Time
+	answers []string
 }
 
 func (n *near) IDs() []string { return n.connected }
@@ -29,6 +30,12 @@ func (n *near) LastRequest(id string) (netip.Addr, time.Time, bool) {
 	defer n.mu.Unlock()
 	at, ok := n.heard[id]
 	return netip.Addr{}, at, ok
+}
+
+func (n *near) SawAnswer(id string, _ time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.answers = append(n.answers, id)
 }
 
 // hear notes a request of a minion.
@@ -215,5 +222,19 @@ func TestClockThatJumps(t *testing.T) {
 		b.ahead.Store(int64(year))
 		b.wantDeaf()
 		b.wantOpen("a")
+	})
+}
+
+// Whoever answers a job that was published, or a poll, listens. A run that a minion began itself tells nothing.
+func TestAnswerOfAPublishedJob(t *testing.T) {
+	run(t, func(b *bench) {
+		b.answer("a", "20261129130000000001") // salt-call
+		b.answer("b", b.start("test.ping", "a", "b"))
+		b.fire("ret/c", value.NewMap("jid", "20261129130000000002", "id", "c", "fun", "saltutil.find_job"), "20261129130000000002")
+		b.near.mu.Lock()
+		defer b.near.mu.Unlock()
+		if !slices.Equal(b.near.answers, []string{"b", "c"}) {
+			b.Errorf("listening: %v", b.near.answers)
+		}
 	})
 }
