@@ -7,6 +7,7 @@ import (
 
 	"saltern/internal/control"
 	"saltern/internal/printable"
+	"saltern/master/cluster/wire"
 	"saltern/master/event"
 	"saltern/master/value"
 )
@@ -20,8 +21,9 @@ const settle = 500 * time.Millisecond
 // answer is the outcome of the question to the minion.
 type answer struct {
 	asked   bool
-	failed  error // why it could not be asked; nil: it was
-	answers int   // returns under its id
+	failed  error  // why it could not be asked; nil: it was
+	answers int    // returns under its id
+	peer    string // master that took the first return; "": this one
 	at      time.Time
 	took    time.Duration
 	running []control.ExplainedJob
@@ -64,6 +66,9 @@ func (s *Service) askMinion(ctx context.Context, f *facts, silent bool) {
 				a.take(e.Data, job.Load.Str("jid"))
 				a.at = s.cfg.Now()
 				a.took = time.Since(began)
+				if e.Origin == event.Peer {
+					a.peer = clip(e.Data.Str(wire.PeerField))
+				}
 				until.Reset(settle)
 			}
 		case <-until.C:

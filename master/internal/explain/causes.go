@@ -232,6 +232,9 @@ func (c *causes) ofDeaf() {
 	if c.places.Node != "" {
 		where += " to " + c.places.Node
 	}
+	if !c.here && !c.places.Connected {
+		where = "it answered a job " + ago(c.now, c.listened)
+	}
 
 	switch {
 	case c.answer.failed != nil:

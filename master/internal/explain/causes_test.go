@@ -34,6 +34,9 @@ func TestCausesWithoutANode(t *testing.T) {
 		{"deaf", func(f *facts) { f.places.Connected = true; f.places.Node = "n2"; f.answer.asked = true }},
 		{"answers", func(f *facts) { f.places.Connected = true; f.places.Node = "n2"; f.answer.answers = 1 }},
 		{"not asked", func(f *facts) { f.places.Connected = true; f.answer.failed = errors.New("disk full") }},
+		{"not asked", func(f *facts) { f.asked = now; f.listened = now.Add(-10 * time.Second) }},
+		{"deaf", func(f *facts) { f.listened = now.Add(-10 * time.Second); f.answer.asked = true }},
+		{"does not listen", func(f *facts) { f.asked = now; f.listened = now.Add(-time.Hour) }},
 		{"resource", func(f *facts) { f.hasKey = false; f.manager = "proxy1" }},
 	} {
 		t.Run(c.code, func(t *testing.T) {
@@ -44,6 +47,15 @@ func TestCausesWithoutANode(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 		})
+	}
+}
+
+// TestWhoAnswersIsConnected: a minion that answers through another master is connected to it.
+func TestWhoAnswersIsConnected(t *testing.T) {
+	f := facts{id: "web1", now: now, hasKey: true, unplaced: errors.New("no supervisor")}
+	f.answer = answer{asked: true, answers: 1, peer: "n2"}
+	if got := f.connection(); !got.Connected || got.Node != "n2" {
+		t.Errorf("%+v", got)
 	}
 }
 

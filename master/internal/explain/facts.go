@@ -31,6 +31,7 @@ type facts struct {
 	unplaced error     // why the other nodes are not known; nil: they are
 	asked    time.Time // last request to this master that the minion proved
 	before   time.Time // last sign of life before the start of this master; zero: none
+	listened time.Time // last answer to this master to a job that was published; zero: none
 	version  string    // of Salt, by the grains
 
 	signIn    SignIn
@@ -58,8 +59,15 @@ func (f *facts) keyState() string {
 
 func (f *facts) accepted() bool { return f.hasKey && f.key.State == keys.Accepted }
 
-// connected reports whether the minion is connected to any node.
-func (f *facts) connected() bool { return f.here || f.places.Connected }
+// connected reports whether the minion is connected to any node. Who has just answered a job that was published
+// listens, even if its subscription comes from another address than its requests.
+func (f *facts) connected() bool {
+	return f.here || f.places.Connected || f.answer.answers > 0 || f.listensLately()
+}
+
+func (f *facts) listensLately() bool {
+	return !f.listened.IsZero() && f.now.Sub(f.listened) < silentFor
+}
 
 // seen returns when any node last heard from the minion.
 func (f *facts) seen() time.Time {
@@ -87,7 +95,7 @@ func (f *facts) hasRefusal() bool { return f.refusal != nil && !f.outdated(f.ref
 func (f *facts) connection() control.ExplainedConnection {
 	out := control.ExplainedConnection{
 		Connected: f.connected(),
-		Node:      f.places.Node,
+		Node:      cmp.Or(f.places.Node, f.answer.peer),
 		Address:   f.places.Address,
 		Version:   f.version,
 		Unasked:   f.places.Unasked,
@@ -115,6 +123,7 @@ func (s *Service) lookAtKey(f *facts) {
 	}
 
 	f.before = c.Presence.Before(f.id, f.accepted(), false)
+	f.listened, _ = c.Presence.LastAnswer(f.id)
 	_, f.here = slices.BinarySearch(c.Presence.IDs(), f.id)
 	if grains, ok := c.Cache.Get(cache.Grains, f.id); ok {
 		f.version = grains.Str("saltversion")
@@ -138,6 +147,10 @@ func (s *Service) lookAtPlaces(ctx context.Context, f *facts) {
 	}
 	if f.here && places.Node == "" {
 		places.Node = s.cfg.Node
+	}
+	if peer, ok := s.cfg.Notify.ConnectedTo(f.id); ok && !f.here && !places.Connected {
+		places.Connected = true
+		places.Node = peer
 	}
 	f.places = places
 	f.unplaced = err

@@ -70,24 +70,7 @@ type view struct {
 // combine returns what this master and its peers know of the minions in accepted.
 func (s *sightings) combine(accepted []string, own *presence.View, now time.Time) view {
 	v := view{connected: map[string]bool{}, heard: map[string]time.Time{}}
-
-	s.mu.Lock()
-	subs := []iter.Seq[presence.Subscription]{own.Subs}
-	maps.DeleteFunc(s.peers, func(_ string, p *peerSightings) bool { return now.Sub(p.at) > forgetAfter })
-	for _, p := range s.peers {
-		subs = append(subs, p.subs.each) // what it points to is not changed, only replaced
-	}
-	s.mu.Unlock()
-
-	found := own.Everywhere(func(yield func(presence.Subscription) bool) {
-		for _, seq := range subs {
-			for one := range seq {
-				if !yield(one) {
-					return
-				}
-			}
-		}
-	})
+	found := s.attribute(own, now)
 	v.unknown = found.Unattributed()
 	for _, id := range accepted {
 		if _, at, heard := own.LastPlace(id); heard {
@@ -98,6 +81,56 @@ func (s *sightings) combine(accepted []string, own *presence.View, now time.Time
 		}
 	}
 	return v
+}
+
+// attribute returns to which minions the subscriptions at all masters belong.
+func (s *sightings) attribute(own *presence.View, now time.Time) presence.Attribution {
+	s.mu.Lock()
+	subs := []iter.Seq[presence.Subscription]{own.Subs}
+	maps.DeleteFunc(s.peers, func(_ string, p *peerSightings) bool { return now.Sub(p.at) > forgetAfter })
+	for _, p := range s.peers {
+		subs = append(subs, p.subs.each) // what it points to is not changed, only replaced
+	}
+	s.mu.Unlock()
+
+	return own.Everywhere(func(yield func(presence.Subscription) bool) {
+		for _, seq := range subs {
+			for one := range seq {
+				if !yield(one) {
+					return
+				}
+			}
+		}
+	})
+}
+
+// ConnectedTo returns the other master to which a minion is connected. peer is "" if several may be the one. s
+// may be nil: then this master does not know.
+func (s *Service) ConnectedTo(minion string) (peer string, ok bool) {
+	if s == nil {
+		return "", false
+	}
+	seen := s.watch.seen
+	own := s.cfg.Near.Presence()
+	from, connected := seen.attribute(own, s.cfg.Now()).Connected[minion]
+	if !connected {
+		return "", false
+	}
+
+	var holders []string
+	seen.mu.Lock()
+	defer seen.mu.Unlock()
+	for name, p := range seen.peers {
+		one := presence.New()
+		one.Learn(minion, from, s.cfg.Now())
+		if slices.Contains(one.Connected(p.subs.each), minion) {
+			holders = append(holders, name)
+		}
+	}
+	if len(holders) == 1 {
+		peer = holders[0]
+	}
+	return peer, len(holders) > 0
 }
 
 // each yields the subscriptions of a report.

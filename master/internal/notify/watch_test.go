@@ -47,6 +47,12 @@ func TestGone(t *testing.T) {
 		if n := len(w.messages("m")); n != 0 {
 			t.Fatalf("%d messages about a minion that is connected", n)
 		}
+		if peer, ok := w.nodes[0].service.ConnectedTo("m"); !ok || peer != "n1" {
+			t.Errorf("connected to %q, %t", peer, ok)
+		}
+		if peer, ok := w.nodes[1].service.ConnectedTo("m"); ok {
+			t.Errorf("connected to %q, which is another master", peer)
+		}
 
 		leave := func() { w.nodes[1].set(func() { w.nodes[1].subs = nil }) }
 		leave()
