@@ -52,6 +52,19 @@ func TestSecretArguments(t *testing.T) {
 		"query of a URL":         {"x.y", l("url=https://host/x?a=b&token=" + mark), nil},
 		"header":                 {"x.y", l("curl -H 'Authorization: Bearer " + mark + "'"), nil},
 		"cookie":                 {"x.y", l("Cookie: a=b; c=" + mark), nil},
+		"token of JSON":          {"x.y", l("X-Auth eyJhbGciOiJIUzI1NiJ9." + mark + ".c2lnbmF0dXJl"), nil},
+		"MySQL":                  {"x.y", l("mysqldump -u root -p" + mark + " db"), nil},
+		"MySQL, quoted":          {"x.y", l("cd /; mariadb --host x -p'" + mark + " y' db"), nil},
+		"sshpass":                {"x.y", l("sshpass -p " + mark + " ssh host"), nil},
+		"Redis":                  {"x.y", l("redis-cli -h x -a " + mark + " ping"), nil},
+		"LDAP":                   {"x.y", l("ldapsearch -x -D cn=a -w " + mark), nil},
+		"curl":                   {"x.y", l("curl -s -u me:" + mark + " https://host/"), nil},
+		"curl, joined":           {"x.y", l("curl -ume:" + mark + " https://host/"), nil},
+		"curl, long":             {"x.y", l("curl --user 'me:" + mark + "' https://host/"), nil},
+		"hash of crypt":          {"x.y", l("root:$6$rounds=5000$salt$" + mark + ":19000:0"), nil},
+		"hash of yescrypt":       {"x.y", l("$y$j9T$" + mark), nil},
+		"hash of bcrypt":         {"x.y", l("user:$2b$12$" + mark), nil},
+		"hash of Argon2":         {"x.y", l("$argon2id$v=19$m=65536,t=3,p=4$c2FsdA$" + mark), nil},
 		"PEM": {"x.y",
 			l("-----BEGIN RSA PRIVATE KEY-----\n" + mark + "\n-----END RSA PRIVATE KEY-----"), nil},
 		"bytes": {"x.y", l([]byte("token: " + mark)), m("secret", []byte(mark))},
@@ -108,7 +121,7 @@ func TestHarmlessArguments(t *testing.T) {
 		{"jobs.list_jobs", nil, m("search_function", "test.*", "token_expire", int64(5))},
 		{"config.get", l("file_roots"), m("key", "file_roots")},
 		{"cache.fetch", l("grains"), m("bank", "x", "key", "y")},
-		{"x.y", l("password: true", "http://host:80/x", "git@host:x.git", "a:b", "pass it on"),
+		{"x.y", l("password: true", "http://host:80/x", "git@host:x.git", "awk '{print $1$2}'", "mysql -p db", "mysql --port 1 -P 2", "curl -u me https://host:1/", "a:b", "pass it on"),
 			m("password", "", "token", nil, "secret", m(), "key_cache", "sched")},
 		{"auth.mk_token", nil, m("username", "ann", "eauth", "pam")},
 	} {
@@ -186,7 +199,7 @@ func TestTimeOfTexts(t *testing.T) {
 	}
 
 	for _, piece := range []string{"token_dir=", "password=", `password="`, "--token ", "secret", `\"`, "a:",
-		"https://", "-----BEGIN PRIVATE KEY-----", "x='"} {
+		"https://", "-----BEGIN PRIVATE KEY-----", "x='", "mysql ", "mysql -p", "curl -u ", "eyJaaaaa.", "$1$", "ldapx -w "} {
 		text := strings.Repeat(piece, 64<<10/len(piece))
 		before := spent()
 		Of("x.y", []any{text}, nil)

@@ -13,12 +13,39 @@ import (
 // does not name a secret.
 var words = []string{"secret", "pass", "pw", "psk", "token", "credential", "auth", "cookie", "key", "otp", "pin"}
 
+// word matches a word of a command, in quotes or not.
+const word = `"[^"\n]*"|'[^'\n]*'|[^\s"';|&]+`
+
+// textForm is a form by which a secret in a text is recognised.
+type textForm struct {
+	form  *regexp.Regexp // with three groups, of which the second is the secret
+	signs []string       // texts, one of which is in each text of this form, in small letters
+}
+
+var textForms = []textForm{
+	{form: inURL, signs: []string{"://"}},
+	{form: tokenURL, signs: []string{"://"}},
+	{form: bearer, signs: []string{"bearer", "basic"}},
+	{form: token, signs: []string{"eyj"}},
+	{form: hash, signs: []string{"$"}},
+	{form: ofPrograms, signs: []string{"mysql", "mariadb", "sshpass", "redis-cli", "ldap"}},
+	{form: userOf, signs: []string{"curl"}},
+}
+
 // Forms by which secrets in texts are recognised.
 var (
 	pemBlock = regexp.MustCompile(`(?s)-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(?:-----END [A-Z0-9 ]*PRIVATE KEY-----|\z)`)
 	inURL    = regexp.MustCompile(`([A-Za-z][A-Za-z0-9+.-]*://[^/\s:@]*:)([^/\s]+)(@)`)
 	tokenURL = regexp.MustCompile(`(https?://)([^/\s:@]+)(@)`)
 	bearer   = regexp.MustCompile(`(?i)(\b(?:bearer|basic)\s+)([A-Za-z0-9+/=._~-]{8,})()`)
+
+	// token matches a JSON Web Token, and hash the hash of a password as crypt writes it.
+	token = regexp.MustCompile(`()(\beyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]*)()`)
+	hash  = regexp.MustCompile(`()(\$(?:1|2[abxy]?|5|6|7|y|gy|apr1|P|H|md5|sha1|scrypt|argon2(?:d|id?)|pbkdf2[\w-]*)\$[^\s:"';]{8,})()`)
+	// ofPrograms and userOf match the passwords that programs take as short options.
+	ofPrograms = regexp.MustCompile(`(\b(?:(?:mysql|mariadb)[\w-]*\b[^\n|;&]*?\s-p|` +
+		`(?:sshpass\b[^\n|;&]*?\s-p|redis-cli\b[^\n|;&]*?\s-a|ldap[a-z]+\b[^\n|;&]*?\s-w)\s*))(` + word + `)()`)
+	userOf = regexp.MustCompile(`(\bcurl\b[^\n|;&]*?\s(?:-[uU]\s*|--(?:proxy-)?user[= ]\s*)["']?[^\s"':]*:)([^\s"']+)()`)
 
 	// assigned matches the beginning of an assignment, or a command's option, if its name may be
 	// the name of a secret: password=, "api_key": , --token followed by a blank.
@@ -46,17 +73,14 @@ func (w walk) eachSecret(text string, found func(secret string)) string {
 		text = pemBlock.ReplaceAllStringFunc(text, hidden)
 	}
 
-	for _, form := range []*regexp.Regexp{inURL, tokenURL, bearer} {
-		if form == bearer && !has("bearer") && !has("basic") || form != bearer && !has("://") {
+	for _, f := range textForms {
+		if !slices.ContainsFunc(f.signs, has) {
 			continue
 		}
 
-		text = form.ReplaceAllStringFunc(text, func(match string) string {
-			groups := form.FindStringSubmatch(match)
-			if groups[2] == conf.Hidden {
-				return match
-			}
-			return groups[1] + hidden(groups[2]) + groups[3]
+		text = f.form.ReplaceAllStringFunc(text, func(match string) string {
+			groups := f.form.FindStringSubmatch(match)
+			return groups[1] + unquoted(groups[2], hidden) + groups[3]
 		})
 	}
 

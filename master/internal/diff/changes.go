@@ -46,7 +46,7 @@ type walker struct {
 func (w *walker) maps(path string, from, to *value.Map, at *placeTree) {
 	for k, old := range from.All() {
 		below := w.join(path, k)
-		hiddenHere := w.mask.names.has(k)
+		hiddenHere := w.mask.names.hasIn(from, k) || w.mask.names.hasIn(to, k)
 		now, there := to.GetAny(k)
 		a, b := asMap(old), asMap(now)
 		switch {
@@ -62,7 +62,7 @@ func (w *walker) maps(path string, from, to *value.Map, at *placeTree) {
 
 	for k, now := range to.All() {
 		if _, there := from.GetAny(k); !there {
-			w.add(w.join(path, k), added, nil, now, at.child(k), w.mask.names.has(k))
+			w.add(w.join(path, k), added, nil, now, at.child(k), w.mask.names.hasIn(to, k))
 		}
 	}
 }

@@ -55,12 +55,51 @@ func (n *secretNames) has(key any) bool {
 	return is
 }
 
+// Words beside which another key names what a value is, as in {name: password, value: x}.
+var (
+	nameWords  = []string{"name", "key", "Name", "Key", "variable", "option", "field"}
+	valueWords = []string{"value", "Value", "values", "val", "default", "content"}
+)
+
+// hasIn reports whether a key of a map holds a secret by its name, or by what is beside it. Some names
+// are those of secrets only in data of an administrator.
+func (n *secretNames) hasIn(m *value.Map, key any) bool {
+	if n.has(key) {
+		return true
+	}
+
+	name, _ := key.(string)
+	switch strings.ToLower(name) {
+	case "community", "communities": // of SNMP
+		return true
+	case "auth": // user and password, unless it is a group of options
+		v, there := m.Get(name)
+		_, isGroup := v.(*value.Map)
+		return there && !isGroup
+	}
+	if !slices.Contains(valueWords, name) {
+		return false
+	}
+	return slices.ContainsFunc(nameWords, func(word string) bool { return n.has(m.Value(word)) })
+}
+
+// isOptionOf reports whether the element of a list before another one is an option of a command that takes
+// a secret, as in [tool, --password, x].
+func (n *secretNames) isOptionOf(list []any, i int) bool {
+	if i == 0 {
+		return false
+	}
+	option, _ := list[i-1].(string)
+	name := strings.TrimLeft(option, "-")
+	return name != option && n.has(name)
+}
+
 // hide returns a copy of a pillar in which secrets are replaced, for templates that nobody has
 // approved.
 func (n *secretNames) hide(m *value.Map) *value.Map {
 	out := value.NewMap()
 	for k, v := range m.All() {
-		if n.has(k) && !isPublic(v) {
+		if n.hasIn(m, k) && !isPublic(v) {
 			out.Set(k, conf.Hidden)
 			continue
 		}
@@ -76,7 +115,9 @@ func (n *secretNames) hideIn(v any) any {
 	case []any:
 		out := make([]any, len(v))
 		for i, x := range v {
-			out[i] = n.hideIn(x)
+			if out[i] = conf.Hidden; !n.isOptionOf(v, i) {
+				out[i] = n.hideIn(x)
+			}
 		}
 		return out
 	case string:
@@ -217,11 +258,11 @@ func (m *mask) collect(v any, all bool, at *placeTree) {
 	switch v := v.(type) {
 	case *value.Map:
 		for k, x := range v.All() {
-			m.collect(x, all || m.names.has(k), at.child(k))
+			m.collect(x, all || m.names.hasIn(v, k), at.child(k))
 		}
 	case []any:
-		for _, x := range v {
-			m.collect(x, all, nil)
+		for i, x := range v {
+			m.collect(x, all || m.names.isOptionOf(v, i), nil)
 		}
 	case nil, bool:
 	case string:
@@ -273,7 +314,7 @@ func (m *mask) shown(v any, at *placeTree) (any, bool) {
 		out, hidden := value.NewMap(), false
 		for k, x := range v.All() {
 			var h bool
-			if m.names.has(k) && !isPublic(x) {
+			if m.names.hasIn(v, k) && !isPublic(x) {
 				x, h = conf.Hidden, true
 			} else {
 				x, h = m.shown(x, at.child(k))
@@ -285,8 +326,10 @@ func (m *mask) shown(v any, at *placeTree) (any, bool) {
 	case []any:
 		out, hidden := make([]any, len(v)), false
 		for i, x := range v {
-			var h bool
-			out[i], h = m.shown(x, nil)
+			h := m.names.isOptionOf(v, i)
+			if out[i] = conf.Hidden; !h {
+				out[i], h = m.shown(x, nil)
+			}
 			hidden = hidden || h
 		}
 		return out, hidden

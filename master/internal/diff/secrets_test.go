@@ -3,6 +3,7 @@ package diff
 import (
 	"encoding/base64"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -148,5 +149,40 @@ func TestSecretsOfOverriddenValues(t *testing.T) {
 		"deb.sls", "db_password: other\n"))
 	if text := report.Text(false); strings.Contains(text, "M4RK") || !strings.Contains(text, "url") {
 		t.Error(text)
+	}
+}
+
+// TestSecretsByTheirForm: what nobody has named a secret is hidden where its form or what is beside it says so,
+// and wherever else it occurs.
+func TestSecretsByTheirForm(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(5, 6))
+	secret := func() string { return fmt.Sprintf("M4RK%08x", random.Uint32()) }
+	forms := []string{
+		"[{name: DB_PASSWORD, value: %s}]", "{name: password, value: %s}", "[{key: api_token, content: {deep: [%s]}}]",
+		"{secret: {Name: x, Value: y}, pairs: [{Key: ACCESS_KEY, Value: %s}]}", "{snmp: {community: %s}}", "{communities: [public, %s]}",
+		"{smtp: {host: x, auth: 'user:%s'}}", "{smtp: {auth: [user, %s]}}", "[tool, --password, %s, -v]", "[tool, -token, %s]",
+		"mysql -uroot -p%s db", "curl -u me:%s https://host/", "eyJhbGciOiJIUzI1NiJ9.%s.c2lnbmF0dXJl", "$6$rounds=5000$salt$%s",
+		"$2b$12$%s", "$1$salt$%s", "$5$salt$%s", "$y$j9T$salt$%s", "$argon2id$v=19$m=65536,t=3,p=4$c2FsdA$%s", "[PASSWORD=%s, X=1]",
+	}
+	tree := func() map[string]string {
+		text := "auth: {method: ldap}\n"
+		for i, form := range forms {
+			text += fmt.Sprintf("open%d: "+form+"\n", i, secret())
+		}
+		return map[string]string{"top.sls": "base: {'*': [a]}\n", "a.sls": text}
+	}
+
+	s, root := newService(t, tree(), manyMinions(1), nil)
+	report := compareFolder(t, s, root, tree())
+	added := compareFolder(t, s, root, with(tree(), "a.sls", strings.ReplaceAll(tree()["a.sls"], "open", "other")))
+	text := report.Text(false) + added.Text(false) + fmt.Sprint(added.Data())
+	if at := strings.Index(text, "M4RK"); at >= 0 {
+		t.Errorf("a secret is shown: %q", text[max(0, at-200):at+20])
+	}
+	for i := range forms {
+		if !strings.Contains(text, fmt.Sprintf("~ open%d", i)) {
+			t.Errorf("the change of %s is not shown", forms[i])
+		}
 	}
 }
