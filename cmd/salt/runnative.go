@@ -53,7 +53,7 @@ func (r *runCall) native(ctx context.Context, fun string) (done bool, err error)
 		keepFields(r.args[1:], noParse)
 	}
 
-	args, kwargs := splitKwargs(client.ParseArgs(r.args[1:], noParse))
+	args, kwargs := splitKwargs(client.ParseTextArgs(r.args[1:], noParse, runner.IsText(fun)))
 	known := table.Has(fun) || runner.OfMaster(fun) || runner.OfCluster(fun) && r.cfg.ClusterID != ""
 
 	// Python's salt-run stores arguments in the job cache unchanged. The master hides secrets, so a

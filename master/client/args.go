@@ -103,17 +103,27 @@ func Yamlify(arg string) any {
 // "__kwarg__": true. The values of the keyword arguments in noParse remain text (salt/utils/args.py
 // parse_input).
 func ParseArgs(words []string, noParse map[string]bool) []any {
+	return ParseTextArgs(words, noParse, func(int, string) bool { return false })
+}
+
+// ParseTextArgs works like ParseArgs, but an argument for which isText returns true becomes no number,
+// truth value or null. isText gets the position of an argument without a name, or -1 and the name.
+func ParseTextArgs(words []string, noParse map[string]bool, isText func(position int, name string) bool) []any {
 	args := []any{}
 	kwargs := value.NewMap("__kwarg__", true)
 	for _, w := range words {
-		name, value, ok := ParseKwarg(w)
+		name, text, ok := ParseKwarg(w)
 		switch {
+		case !ok && isText(len(args), ""):
+			args = append(args, textOr(Yamlify(w), w))
 		case !ok:
 			args = append(args, jidText(Yamlify(w)))
 		case noParse[name]:
-			kwargs.Set(name, value)
+			kwargs.Set(name, text)
+		case isText(-1, name):
+			kwargs.Set(name, textOr(Yamlify(text), text))
 		default:
-			kwargs.Set(name, Yamlify(value))
+			kwargs.Set(name, Yamlify(text))
 		}
 	}
 
@@ -122,6 +132,16 @@ func ParseArgs(words []string, noParse map[string]bool) []any {
 	}
 
 	return args
+}
+
+// textOr returns a parsed argument if it is a text, a list or a map, and otherwise the text as it was
+// typed.
+func textOr(parsed any, typed string) any {
+	switch parsed.(type) {
+	case string, []any, *value.Map:
+		return parsed
+	}
+	return typed
 }
 
 // jidText converts a job id that was parsed as a large integer to text, also inside lists and maps.

@@ -89,6 +89,11 @@ func readArguments(parameters string, args []any, named *value.Map, wrong wrongA
 			continue
 		}
 		text := value.StrMax(v, maxArgument)
+		if key != "block" {
+			if text, err = runner.TextArgument(key, v); err != nil {
+				return nil, nil, wrong("%v", err)
+			}
+		}
 		if len(text) > maxArgument || !utf8.ValidString(text) || strings.ContainsAny(text, "\x00\n") {
 			return nil, nil, wrong("%s is too long, or no plain text", key)
 		}

@@ -58,7 +58,9 @@ func questionOf(args []any, named *value.Map) (q control.ExplainQuestion, err er
 		case !known:
 			return q, fmt.Errorf("%w: unexpected keyword argument '%.40s'", ErrArgument, name)
 		default:
-			*text = value.StrMax(v, maxArgument+1)
+			if *text, err = runner.TextArgument(name, v); err != nil {
+				return q, fmt.Errorf("%w: %w", ErrArgument, err)
+			}
 		}
 	}
 	return q, nil

@@ -93,6 +93,9 @@ func usageOf(name, names string) string {
 	return strings.Join(words, " ")
 }
 
+// namesOnly are the arguments that name something, of which each has to be a text.
+var namesOnly = []string{"minion", "function", "user", "state", "after"}
+
 // arguments are the arguments of a call by name.
 type arguments struct {
 	texts map[string]string
@@ -111,6 +114,12 @@ func bind(names string, args []any, named *value.Map, now time.Time) (arguments,
 	set := func(name string, v any) error {
 		if v == nil {
 			return nil
+		}
+		_, isFraction := v.(float64)
+		if slices.Contains(namesOnly, name) || (name == "jid" || name == "text") && isFraction {
+			if _, err := runner.TextArgument(name, v); err != nil {
+				return argumentError(err.Error())
+			}
 		}
 		most := max(longest, bounds[name])
 		text := value.StrMax(v, most)

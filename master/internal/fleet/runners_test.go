@@ -2,6 +2,8 @@ package fleet
 
 import (
 	"errors"
+	"math/big"
+	"slices"
 	"strings"
 	"testing"
 
@@ -138,6 +140,28 @@ func TestRunnersRefuseWrongArguments(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 		})
+	}
+}
+
+// TestNumbersAreNoNames: a name of which YAML has made a number is not another one's name. A job id may be a
+// whole number.
+func TestNumbersAreNoNames(t *testing.T) {
+	b, minions := busyBench(t)
+	for name, fn := range functions {
+		for _, field := range []string{"minion", "function", "user", "state", "after", "jid", "text"} {
+			for _, v := range []any{1.1, true, int64(123), []any{"web1"}} {
+				if !slices.Contains(strings.Fields(fn.names), field) || slices.Contains([]string{"jid", "text"}, field) && v != 1.1 {
+					continue
+				}
+				if _, err := b.call(minions, name, field, v); err == nil || !strings.Contains(err.Error(), "quotes") {
+					t.Errorf("%s %s=%v: %v", name, field, v, err)
+				}
+			}
+		}
+	}
+	jid, _ := new(big.Int).SetString("20261125000000000001", 10)
+	if _, err := b.call(minions, "fleet.runs", "jid", jid, "limit", int64(5)); err != nil {
+		t.Error(err)
 	}
 }
 

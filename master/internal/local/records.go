@@ -101,6 +101,11 @@ func recordsQuery(args []any, named *value.Map, now time.Time) (audit.Query, err
 	if len(args) > 0 {
 		return q, fmt.Errorf("records() takes 0 positional arguments but %d were given", len(args))
 	}
+	for _, k := range []string{"user", "action"} {
+		if _, err := runner.TextArgument(k, named.Value(k)); err != nil {
+			return q, err
+		}
+	}
 
 	for _, k := range named.Keys() {
 		switch k {

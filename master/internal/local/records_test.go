@@ -67,7 +67,7 @@ func TestRecords(t *testing.T) {
 
 	for _, bad := range []*value.Map{value.NewMap("last", int64(0)), value.NewMap("last", int64(501)),
 		value.NewMap("last", "x"), value.NewMap("since", "yesterday"), value.NewMap("since", "-1h"),
-		value.NewMap("action", "[a"), value.NewMap("what", "x")} {
+		value.NewMap("user", 1.1), value.NewMap("action", true), value.NewMap("action", "[a"), value.NewMap("what", "x")} {
 		_, err := run(t.Context(), nil, nil, bad)
 		if _, ok := errors.AsType[*runner.ArgumentError](err); !ok {
 			t.Errorf("%s: %v", value.Repr(bad), err)

@@ -44,6 +44,11 @@ func (s *Service) runner(do func(ctx context.Context, args *value.Map) (any, err
 			}
 			given.Set(k, named.Value(k))
 		}
+		for _, k := range []string{"name", "rule", "minions", "kind"} { // without one, a silence is of all
+			if _, err := runner.TextArgument(k, given.Value(k)); err != nil {
+				return nil, &runner.ArgumentError{Reason: err.Error(), Usage: usage}
+			}
+		}
 		if s == nil {
 			return nil, fmt.Errorf("the option saltern_notify has no rules; docs/notifications.md shows how to write them")
 		}

@@ -4,11 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"saltern/master/internal/notify/alert"
+	"saltern/master/runner"
 	"saltern/master/value"
 	"saltern/test/check"
 )
@@ -85,4 +87,22 @@ func TestFullSilencesOfAPeer(t *testing.T) {
 			t.Errorf("%d are in force", len(all))
 		}
 	})
+}
+
+// TestNumbersAreNoNames: a silence of minions, or of a rule, whose name YAML has made a number of is refused:
+// without the name it would be of all.
+func TestNumbersAreNoNames(t *testing.T) {
+	var s *Service
+	table := runner.New()
+	s.AddRunners(table)
+	for _, field := range []string{"name", "rule", "minions", "kind"} {
+		for _, v := range []any{1.1, int64(5), true} {
+			named := value.NewMap("name", "x")
+			named.Set(field, v)
+			_, err := table.Call(t.Context(), &runner.Env{}, "notify.silence", nil, named)
+			if err == nil || !strings.Contains(err.Error(), "quotes") {
+				t.Errorf("%s=%v: %v", field, v, err)
+			}
+		}
+	}
 }
