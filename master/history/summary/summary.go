@@ -59,7 +59,7 @@ const (
 	Unknown     Cause = 1 // there is no run to compare with, or its files are not known
 	NewFiles    Cause = 2 // the minion was served other files than in the run before
 	Drift       Cause = 3 // same files: the minion was changed by something else
-	Recurring   Cause = 4 // same files, and the state changed something in the run before, too
+	Recurring   Cause = 4 // same files, and the run before found drift of the state, too
 )
 
 var causeWords = [...]string{"", "unknown", "new files", "drift", "recurring"}

@@ -188,6 +188,29 @@ func TestDriftThatATestFinds(t *testing.T) {
 	// A test does not bring the minion into its state: the run after it finds the same drift.
 	b.highstate("web1", "r1", "a=changed", "b=ok")
 	b.wantCauses("web1", "a drift")
+	list, more, err = NewFleet(b.recorder, accepted{"web1"}, nil, b.clock).Drift(t.Context(), history.Filter{}, 10)
+	if err != nil || more || len(list) != 1 || !list[0].Corrected {
+		t.Errorf("the same drift twice: %+v, %v, %v", list, more, err)
+	}
+}
+
+// TestDriftAfterADeployment: what the first run, or one with new files, changes is no drift. One change by hand
+// afterwards is drift, which a test may find first; only a second one in a row is recurring.
+func TestDriftAfterADeployment(t *testing.T) {
+	b := newBench(t)
+	for _, revision := range []string{"r1", "r2"} {
+		b.highstate("web1", revision, "a=changed", "b=changed")
+		b.add(b.archived("web1", "state.apply", revision, states("a=would", "b=ok"), "test=True"))
+		b.wantCauses("web1", "a drift")
+		b.highstate("web1", revision, "a=changed", "b=ok")
+		b.wantCauses("web1", "a drift")
+		b.highstate("web1", revision, "a=changed", "b=ok")
+		b.wantCauses("web1", "a recurring")
+	}
+	list, _, err := NewFleet(b.recorder, accepted{"web1"}, nil, b.clock).Drift(t.Context(), history.Filter{}, 10)
+	if err != nil || len(list) != 4 {
+		t.Errorf("%d drifts, %v", len(list), err)
+	}
 }
 
 func TestTestOfNewFilesIsNoDrift(t *testing.T) {
@@ -205,7 +228,7 @@ func TestOnlyRunsOfTheSameStatesAreCompared(t *testing.T) {
 	b.add(b.archived("web1", "state.apply", "r1", states("b=changed"), "other"))
 	b.wantCauses("web1", "b unknown")
 	b.add(b.archived("web1", "state.sls", "r1", states("b=changed"), "other"))
-	b.wantCauses("web1", "b recurring")
+	b.wantCauses("web1", "b drift")
 	b.add(b.archived("web1", "state.apply", "r1", states("b=changed"), value.NewMap("__kwarg__", true, "mods", "other")))
 	b.wantCauses("web1", "b recurring")
 	b.add(b.archived("web1", "state.highstate", "r1", states("a=changed")))

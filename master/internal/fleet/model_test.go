@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"saltern/master/history"
@@ -16,7 +17,7 @@ import (
 type model struct {
 	results map[string]summary.Result // of the last run, by minion
 	states  map[string]int
-	drift   []string // "minion jid state"
+	drift   []string // "minion jid state cause"
 }
 
 // generate makes the runs of minions over a day: every minion runs its states every hour; the files change
@@ -24,11 +25,12 @@ type model struct {
 func generate(b *bench, random *rand.Rand, minions []string) ([]jobs.Archived, *model) {
 	m := &model{results: map[string]summary.Result{}, states: map[string]int{"would change": 0}}
 	failedBefore := map[string]bool{} // minion and state
+	driftedBefore := map[string]bool{}
 	var all []jobs.Archived
 	for hour := range 24 {
 		revision := fmt.Sprint("r", hour/8)
 		for _, minion := range minions {
-			var texts, drifted []string
+			var texts, tested, drifted []string
 			result := summary.OK
 			for i := range 8 {
 				id := fmt.Sprint("s", i)
@@ -37,7 +39,7 @@ func generate(b *bench, random *rand.Rand, minions []string) ([]jobs.Archived, *
 				switch chance := random.IntN(200); {
 				case chance == 0:
 					word = "failed"
-				case chance < 3:
+				case chance < 3 || driftedBefore[key] && chance < 60:
 					word = "changed"
 				}
 				texts = append(texts, id+"="+word)
@@ -49,10 +51,26 @@ func generate(b *bench, random *rand.Rand, minions []string) ([]jobs.Archived, *
 					result = max(result, summary.Changed)
 					sameFiles := hour%8 != 0
 					if sameFiles && !failedBefore[key] {
-						drifted = append(drifted, id)
+						cause := " drift"
+						if driftedBefore[key] {
+							cause = " recurring"
+						}
+						drifted = append(drifted, id+cause)
 					}
 				}
+				driftedBefore[key] = len(drifted) > 0 && strings.HasPrefix(drifted[len(drifted)-1], id+" ")
 				failedBefore[key] = word == "failed"
+				tested = append(tested, id+"="+map[string]string{"changed": "would"}[word])
+			}
+			if result == summary.Changed && random.IntN(2) == 0 { // a test finds it before
+				for i, text := range tested {
+					if !strings.HasSuffix(text, "would") {
+						tested[i] += "ok"
+					}
+				}
+				m.states["would change"] += strings.Count(strings.Join(tested, " "), "would")
+				m.states["ok"] += strings.Count(strings.Join(tested, " "), "=ok")
+				all = append(all, b.archived(minion, "state.apply", revision, states(tested...), "test=True"))
 			}
 			a := b.archived(minion, "state.apply", revision, states(texts...))
 			for _, id := range drifted {
@@ -145,8 +163,8 @@ func compareWithModel(t *testing.T, b *bench, minions accepted, want *model, run
 	}
 	var got []string
 	for _, d := range drift {
-		got = append(got, d.Minion+" "+d.JID+" "+d.State.ID)
-		if d.State.Changes != "-old "+d.State.ID+"\n+new "+d.State.ID {
+		got = append(got, d.Minion+" "+d.JID+" "+d.State.ID+" "+d.State.Cause.String())
+		if d.Corrected && d.State.Changes != "-old "+d.State.ID+"\n+new "+d.State.ID {
 			t.Errorf("difference %q", d.State.Changes)
 		}
 	}

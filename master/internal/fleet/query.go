@@ -279,19 +279,32 @@ type Drifted struct {
 	Revision          string
 }
 
+// foundDrift names a drift that is in a list.
+type foundDrift struct {
+	minion string
+	state  uint32
+}
+
 // Drift returns the states by which minions had drifted, the latest first, at most limit of them.
-// more means that there are others, or that not all runs were read.
+// more means that there are others, or that not all runs were read. A run that corrects nothing and a later
+// one of the list find the same drift, which is there once.
 func (f *Fleet) Drift(ctx context.Context, filter history.Filter, limit int) (list []Drifted, more bool, err error) {
 	filter.Results = []summary.Result{summary.Changed, summary.WouldChange, summary.Failed}
+	listed := map[foundDrift]bool{}
 	err = f.each(ctx, filter, func(run *history.Run) bool {
 		for _, state := range run.Summary.Drifted() {
 			if filter.State != "" && state.ID != filter.State {
+				continue
+			}
+			found := foundDrift{run.Minion, hashState(&state)}
+			if run.Summary.Test && listed[found] {
 				continue
 			}
 			if len(list) == limit {
 				more = true
 				return false
 			}
+			listed[found] = true
 			list = append(list, Drifted{
 				Minion:    run.Minion,
 				JID:       run.JID,

@@ -56,11 +56,11 @@ type baseline struct {
 	scope    uint64    // hash of the function and its arguments
 	revision uint64    // hash of the revision of the files; 0: unknown
 	order    string    // see orderOf
-	touched  []touched // states that changed something or failed, at most maxTouched
+	touched  []touched // states that had drifted or failed, at most maxTouched
 	partial  bool      // there were more failed states than touched has
 }
 
-// touched is a state that changed something or failed in a run: a hash of the state, whose lowest bit
+// touched is a state that had drifted or failed in a run: a hash of the state, whose lowest bit
 // is set if it failed.
 type touched uint32
 
@@ -158,7 +158,9 @@ func (e *entry) setBaseline(run *history.Run, scope uint64, now time.Time) bool 
 		next.touch(&s.FailedStates[i], true)
 	}
 	for i := range s.ChangedStates {
-		next.touch(&s.ChangedStates[i], false)
+		if s.ChangedStates[i].Cause.Drifted() { // a deployment is no drift that may return
+			next.touch(&s.ChangedStates[i], false)
+		}
 	}
 	return e.keepBaseline(next, now)
 }
