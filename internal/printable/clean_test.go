@@ -63,6 +63,7 @@ func TestCell(t *testing.T) {
 		"=1+2":        "'=1+2",
 		"@SUM(A1)":    "'@SUM(A1)",
 		"-1":          "'-1",
+		"|calc":       "'|calc",
 		"+1":          "'+1",
 		"\t=1":        "'\t=1",
 		"\r\n=cmd()":  "'\r\n=cmd()",
@@ -73,5 +74,14 @@ func TestCell(t *testing.T) {
 		if got := Cell(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
+	}
+}
+
+// TestRow: a reader gets back the cells, with the line ends that they had.
+func TestRow(t *testing.T) {
+	cells := []string{"web1", "a\nb\r\nc\r", `say "x"`, "", "1,5"}
+	row := Row(cells...)
+	if !strings.Contains(row, "a\nb") || !strings.HasSuffix(row, "\"1,5\"\r\n") {
+		t.Errorf("%q", row)
 	}
 }

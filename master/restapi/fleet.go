@@ -2,7 +2,6 @@ package restapi
 
 import (
 	"context"
-	"encoding/csv"
 	"net/http"
 	"strings"
 
@@ -97,15 +96,13 @@ func setPaging(h http.Header, found *value.Map) {
 // asCSV returns the rows of a view as CSV (RFC 4180).
 func asCSV(view fleetView, found *value.Map) string {
 	var b strings.Builder
-	w := csv.NewWriter(&b)
-	w.UseCRLF = true
-	_ = w.Write(view.columns) // a Builder never fails
+	b.WriteString(printable.Row(view.columns...))
 	row := func(m *value.Map) {
 		var cells []string
 		for _, column := range view.columns {
 			cells = append(cells, cellOf(m.Value(column)))
 		}
-		_ = w.Write(cells)
+		b.WriteString(printable.Row(cells...))
 	}
 
 	for _, e := range found.List(view.list) {
@@ -119,7 +116,6 @@ func asCSV(view fleetView, found *value.Map) string {
 		row(m)
 	}
 
-	w.Flush()
 	return b.String()
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"saltern/internal/audit"
 	"saltern/master/internal/notify/rules"
+	"saltern/master/pattern"
 	"saltern/master/runner"
 	"saltern/master/value"
 )
@@ -176,6 +177,12 @@ func (s *Service) silence(ctx context.Context, args *value.Map) (any, error) {
 	if one.Kind != "" && !rules.IsKind(one.Kind) {
 		return nil, &runner.ArgumentError{Reason: fmt.Sprintf("there is no kind %.40q: %s", one.Kind, rules.KindNames())}
 	}
+	if one.Rule != "" && !slices.ContainsFunc(s.cfg.Rules, func(r rules.Rule) bool { return pattern.Glob(one.Rule, r.Name) }) {
+		return nil, &runner.ArgumentError{Reason: fmt.Sprintf("there is no rule %.80q; notify.list names the rules", one.Rule)}
+	}
+	if strings.LastIndexByte(one.Minions, '[') > strings.LastIndexByte(one.Minions, ']') {
+		return nil, &runner.ArgumentError{Reason: fmt.Sprintf("minions is a glob, and in %.80q a [ has no ]", one.Minions)}
+	}
 	if !one.valid() {
 		return nil, &runner.ArgumentError{
 			Reason: "silence() takes a name, and texts of one line of at most 255 bytes; it lasts a year at most",
@@ -190,6 +197,9 @@ func (s *Service) silence(ctx context.Context, args *value.Map) (any, error) {
 
 // untilOf returns the end of a silence.
 func untilOf(args *value.Map, now time.Time) (time.Time, error) {
+	if args.Value("until") != nil && args.Value("minutes") != nil {
+		return now, &runner.ArgumentError{Reason: "either minutes or until says how long a silence lasts, not both"}
+	}
 	if v, given := args.Get("until"); given && v != nil {
 		text, _ := v.(string)
 		for _, layout := range []string{time.RFC3339, "2006-01-02T15:04", "2006-01-02 15:04", "2006-01-02"} {
@@ -207,7 +217,7 @@ func untilOf(args *value.Map, now time.Time) (time.Time, error) {
 	if v, given := args.Get("minutes"); given && v != nil {
 		n, ok := args.Int("minutes")
 		if !ok || n <= 0 || n > int64(longestSilence/time.Minute) {
-			return now, &runner.ArgumentError{Reason: "minutes has to be a number above 0, and a year at most"}
+			return now, &runner.ArgumentError{Reason: "minutes has to be a whole number above 0, and a year at most"}
 		}
 		minutes = n
 	}

@@ -106,3 +106,33 @@ func TestNumbersAreNoNames(t *testing.T) {
 		}
 	}
 }
+
+// A silence that would be obeyed in part, or that nothing can match, is refused.
+func TestSilenceThatMeansNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		w.startAll()
+		defer w.stopAll()
+		s := w.nodes[0].service
+		until := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+		for _, args := range []*value.Map{
+			value.NewMap("name", "x", "minutes", int64(5), "until", until),
+			value.NewMap("name", "x", "rule", "nope"),
+			value.NewMap("name", "x", "minions", "["),
+			value.NewMap("name", "x", "minions", "web[1-3]db["),
+			value.NewMap("name", "x", "minutes", 1.5),
+		} {
+			if got, err := s.silence(t.Context(), args); err == nil {
+				t.Errorf("%v: %v", value.StrMax(args, 200), value.StrMax(got, 200))
+			}
+		}
+		for _, args := range []*value.Map{
+			value.NewMap("name", "a", "until", until, "minutes", nil, "rule", "r"),
+			value.NewMap("name", "b", "minutes", int64(5), "minions", "web[1-3]*", "rule", "*"),
+		} {
+			if _, err := s.silence(t.Context(), args); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}

@@ -3,7 +3,6 @@ package console
 import (
 	"cmp"
 	"context"
-	"encoding/csv"
 	"errors"
 	"net/http"
 	"net/url"
@@ -503,13 +502,11 @@ func (d *minionsPage) runURL(c *Console, rows []*minionRow) string {
 // minionTable returns the rows as CSV (RFC 4180).
 func minionTable(rows []*minionRow, columns []string, runs bool) Answer {
 	var b strings.Builder
-	w := csv.NewWriter(&b)
-	w.UseCRLF = true
 	heads := []string{"minion", "connected", "last_heard"}
 	if runs {
 		heads = append(heads, "result", "run", "function", "ok", "changed", "would_change", "failed", "drifted")
 	}
-	_ = w.Write(append(heads, columns...)) // a Builder never fails
+	b.WriteString(printable.Row(append(heads, columns...)...))
 	for i := range rows {
 		r := rows[i]
 		line := []string{printable.Cell(r.ID), strconv.FormatBool(r.Connected), r.Seen.ISO}
@@ -522,9 +519,8 @@ func minionTable(rows []*minionRow, columns []string, runs bool) Answer {
 		for _, column := range columns {
 			line = append(line, printable.Cell(r.cells[column]))
 		}
-		_ = w.Write(line)
+		b.WriteString(printable.Row(line...))
 	}
-	w.Flush()
 	return Answer{
 		Code: http.StatusOK,
 		Body: b.String(),
