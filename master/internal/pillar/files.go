@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -316,9 +317,17 @@ func (f *files) costOf(v any, size int) int64 {
 	return int64(max(size, bytesPerValue*countValues(v, maxComparedFile)))
 }
 
+// omapTag matches the tag of an ordered map. Salt's renderer expects a map below it, and its parser for
+// everything else a list (salt/utils/yamlloader.py).
+var omapTag = regexp.MustCompile(`(?m)(?:^|[\s\[{,:])!(?:!|<tag:yaml\.org,2002:)omap\b`)
+
 // parseYAML reads plain YAML as Salt's yaml renderer does (salt/renderers/yaml.py): it returns an
 // empty map for an empty file, and for a value that is false in Python.
 func parseYAML(text []byte, path string, limits saltyaml.Limits) (any, error) {
+	if at := omapTag.FindIndex(text); at != nil {
+		line := 1 + bytes.Count(text[:at[1]], []byte("\n"))
+		return nil, &saltyaml.Error{Name: path, Line: line, Err: errors.New("!!omap is read by Salt's renderer only")}
+	}
 	v, err := saltyaml.DecodeWithin(text, path, limits)
 	if err != nil {
 		return nil, err

@@ -334,6 +334,11 @@ func (s *Service) compileAndKeep(ctx context.Context, req Request, turn func() b
 	}
 
 	if err != nil || req.Override.Len() > 0 {
+		// Salt 3008 merges the override once more over what it caches (salt/pillar/__init__.py PillarCache).
+		// For other strategies than "list" that changes nothing.
+		if err == nil && (c.Keep || c.Data) && c.Compiler.cfg.Strategy == "list" {
+			p = c.Compiler.Override(p, req.Override)
+		}
 		return p, err
 	}
 
