@@ -2,11 +2,14 @@ package diff
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 
 	"saltern/internal/printable"
 	"saltern/master/internal/pillar"
 	"saltern/master/runner"
+	"saltern/master/saltyaml"
 	"saltern/master/value"
 )
 
@@ -45,7 +48,7 @@ type walker struct {
 // maps adds the changes between two maps at a path.
 func (w *walker) maps(path string, from, to *value.Map, at *placeTree) {
 	for k, old := range from.All() {
-		below := w.join(path, k)
+		below := w.join(path, k, isAlike(k, from, to))
 		hiddenHere := w.mask.names.hasIn(from, k) || w.mask.names.hasIn(to, k)
 		now, there := to.GetAny(k)
 		a, b := asMap(old), asMap(now)
@@ -62,7 +65,7 @@ func (w *walker) maps(path string, from, to *value.Map, at *placeTree) {
 
 	for k, now := range to.All() {
 		if _, there := from.GetAny(k); !there {
-			w.add(w.join(path, k), added, nil, now, at.child(k), w.mask.names.hasIn(to, k))
+			w.add(w.join(path, k, isAlike(k, from, to)), added, nil, now, at.child(k), w.mask.names.hasIn(to, k))
 		}
 	}
 }
@@ -72,9 +75,28 @@ func asMap(v any) *value.Map {
 	return m
 }
 
-// join returns the path of a key as pillar.get takes it.
-func (w *walker) join(path string, key any) string {
+// isAlike reports whether a key is a text that looks like another key of the maps, such as "1" beside 1.
+func isAlike(key any, maps ...*value.Map) bool {
+	text, _ := key.(string)
+	if text == "" || len(text) > maxPath {
+		return false
+	}
+	other, err := saltyaml.Decode([]byte(text), "")
+	if _, isText := other.(string); err != nil || isText || other == nil {
+		return false
+	}
+	return slices.ContainsFunc(maps, func(m *value.Map) bool {
+		_, there := m.GetAny(other)
+		return there
+	})
+}
+
+// join returns the path of a key as pillar.get takes it, or with the key in quotes.
+func (w *walker) join(path string, key any, isQuoted bool) string {
 	name := printable.Clean(value.StrMax(w.mask.key(key), maxPath))
+	if isQuoted {
+		name = strconv.Quote(name)
+	}
 	if path != "" {
 		name = path + ":" + name
 	}
