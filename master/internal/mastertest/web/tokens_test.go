@@ -57,7 +57,7 @@ func TestAttack85ListOfLogIns(t *testing.T) {
 	alice := a.OpenBrowser().LogIn("alice")
 	code, text := alice.Get("/tokens")
 	if code != 200 || !strings.Contains(text, name) || !strings.Contains(text, "127.0.0.1") ||
-		!strings.Contains(text, "<small>this session</small>") || strings.Contains(text, token) {
+		!strings.Contains(text, ">this session</small>") || strings.Contains(text, token) {
 		t.Errorf("alice: %d %s", code, text)
 	}
 
