@@ -93,6 +93,15 @@ func (t *Tracker) place(id string) (last sighting, ok bool) {
 	return other, elsewhere
 }
 
+// Prune forgets what other masters, earlier starts and grains told of minions without an accepted key.
+func (t *Tracker) Prune(accepted func(id string) bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	maps.DeleteFunc(t.reported, func(id string, _ sighting) bool { return !accepted(id) })
+	maps.DeleteFunc(t.grains, func(id string, _ []netip.Addr) bool { return !accepted(id) })
+	maps.DeleteFunc(t.listened, func(id string, _ time.Time) bool { return !accepted(id) })
+}
+
 // candidate is a minion that may hold a subscription.
 type candidate struct {
 	id   string

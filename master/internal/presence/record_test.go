@@ -127,4 +127,8 @@ func TestConnectedAfterARestart(t *testing.T) {
 	if got := tr.Connected(slices.Values(subs)); !slices.Equal(got, []string{"web2"}) {
 		t.Errorf("%v", got)
 	}
+	tr.Prune(func(string) bool { return false }) // its key was removed while the master was down
+	if got := tr.Connected(slices.Values(subs)); len(got) > 0 {
+		t.Errorf("%v", got)
+	}
 }

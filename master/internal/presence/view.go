@@ -47,6 +47,10 @@ func (v *View) Record(context.Context) {
 	if v == nil {
 		return
 	}
+	v.Prune(func(id string) bool { // also of minions whose keys were removed while this master was down
+		e, known := v.Keys.Lookup(id)
+		return known && e.State == keys.Accepted
+	})
 	err := v.Save(v.recordFile, func(id string) bool {
 		_, known := v.Keys.Lookup(id)
 		_, denied := v.Keys.Denied(id)

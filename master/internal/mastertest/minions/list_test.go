@@ -1,6 +1,7 @@
 package minions
 
 import (
+	"reflect"
 	"testing"
 
 	"saltern/master/internal/mastertest"
@@ -70,5 +71,18 @@ func TestHeardInEarlierLives(t *testing.T) {
 			(m.Address != "") != (m.ID == "web1" && m.Key == "accepted") {
 			t.Errorf("before %+v\nafter %+v", b, m)
 		}
+	}
+}
+
+// After a restart, a minion that subscribes again is present although it sends nothing.
+func TestIdleMinionIsPresentAfterARestart(t *testing.T) {
+	r := mastertest.Start(t, "")
+	n := r.AcceptedMinion("web1", "min6")
+	n.Ask("_mine", "data", value.NewMap())
+	r = r.Restart("")
+	r.Subscribe()
+	present, err := r.Parts.Runs.Call(t.Context(), "manage.present", nil, value.NewMap())
+	if err != nil || !reflect.DeepEqual(present, []any{"web1"}) {
+		t.Errorf("%v, %v", present, err)
 	}
 }
