@@ -76,7 +76,7 @@ func (m *mask) withoutEncoded(text string) string {
 
 // isEncoded reports whether base64 or hexadecimal digits contain a secret, beginning anywhere.
 func (m *mask) isEncoded(run string, depth int) bool {
-	if len(m.texts) == 0 {
+	if len(m.texts) == 0 || len(run) < m.shortest*4/3 { // too short for any
 		return false
 	}
 

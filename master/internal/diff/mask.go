@@ -159,6 +159,7 @@ type mask struct {
 	size     int
 	overflow bool
 	inTexts  *strings.Replacer
+	shortest int // length of the shortest of texts, in bytes
 	decoded  int // bytes of texts that were decoded so far
 }
 
@@ -241,6 +242,9 @@ func newMask(names *secretNames, decrypted [][]any, sides, others []*pillar.Outc
 	var pairs []string
 	for text := range m.texts {
 		pairs = append(pairs, text)
+		if m.shortest == 0 || len(text) < m.shortest {
+			m.shortest = len(text)
+		}
 	}
 	// The longest first: a secret may be a part of another one.
 	slices.SortFunc(pairs, func(a, b string) int { return len(b) - len(a) })
