@@ -26,8 +26,8 @@ const (
 	// enough is how many questions without an answer tell that a minion is gone. One alone may get lost with a
 	// master that is restarted.
 	enough = 2
-	// confirmAfter is the time between questions if the number of subscriptions does not tell that a minion is
-	// gone.
+	// confirmAfter is the time between questions to a minion that has answered, or if the number of
+	// subscriptions does not tell that a minion is gone.
 	confirmAfter = settleFor
 	// askEvery bounds how often a minion is asked.
 	askEvery = time.Hour
@@ -46,7 +46,7 @@ type absence struct {
 	unknown    int       // least number of subscriptions that belonged to nobody known since the last question
 }
 
-// suspect is an absent minion. told is set if an alert about it was recorded.
+// suspect is an absent minion. told is set if an alert about it was recorded, or no rule is about it.
 type suspect struct {
 	*absence
 	id   string
@@ -200,7 +200,7 @@ func (w *watch) suspects() (all []suspect) {
 	w.mu.Unlock()
 
 	for id, a := range w.absent {
-		all = append(all, suspect{a, id, told[id]})
+		all = append(all, suspect{a, id, told[id] || !w.isWatched(id)})
 	}
 	slices.SortFunc(all, func(a, b suspect) int {
 		return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.id, b.id))
@@ -241,7 +241,7 @@ func (a *absence) mayAsk(missing bool, unknown int, now time.Time) bool {
 	case a.asked.IsZero():
 		return true
 	case a.unanswered == 0: // it has answered
-		return missing || past >= askEvery
+		return missing && past >= confirmAfter || past >= askEvery
 	case a.unanswered <= enough:
 		return missing && a.unanswered < enough || past >= confirmAfter
 	default: // one more subscription may be this minion's

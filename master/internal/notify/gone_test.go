@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -213,6 +214,38 @@ func TestGoneBesideAStranger(t *testing.T) {
 			t.Error("messages:", got)
 		}
 	})
+}
+
+// Minions behind NAT are asked once an hour, also beside one that is gone, whether a rule is about it or not.
+func TestQuestionsBesideAMinionThatIsGone(t *testing.T) {
+	for _, watched := range []string{"*", "m[!1]*"} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCrowd(t, rand.New(rand.NewPCG(4, 4)), 4)
+			defer c.stopAll()
+			for _, n := range c.nodes {
+				n.kill()
+			}
+			c.rules = strings.Replace(c.rules, "name: r", "name: r, minions: '"+watched+"'", 1)
+			c.startAll()
+			c.minions[1].node = nil
+			c.subscribe()
+			time.Sleep(20 * time.Hour)
+
+			asked := 0
+			c.set(func() {
+				for _, n := range c.nodes {
+					asked += len(n.pinged)
+				}
+			})
+			want := 0
+			if watched == "*" {
+				want = 1
+			}
+			if got := c.about(); got[1] != want || got[0]+got[2]+got[3] > 0 || asked > 40 {
+				t.Errorf("minions %s: messages %v, %d questions", watched, got, asked)
+			}
+		})
+	}
 }
 
 // A clock that jumps ahead makes nobody gone.
