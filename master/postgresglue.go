@@ -130,7 +130,10 @@ type pendingReturn struct {
 	journaled   bool
 }
 
-var _ jobs.JobArchive = (*archives)(nil)
+var (
+	_ jobs.JobArchive = (*archives)(nil)
+	_ jobs.Refiller   = (*archives)(nil)
+)
 
 // AddJob implements [jobs.JobArchive].
 func (a *archives) AddJob(j jobs.ArchivedJob) error { return a.journal.AddJob(j) }
@@ -166,6 +169,29 @@ func (a *archives) Add(r jobs.Archived) error {
 	leftOut := p.leftOut
 	*p = pendingReturn{}
 	return leftOut
+}
+
+// Holds implements [jobs.Refiller]. PostgreSQL loses nothing with a folder of this node, so only the history counts.
+func (a *archives) Holds(r jobs.Archived) (jobs.Holding, error) {
+	if a.recorder == nil {
+		return jobs.NotKept, nil
+	}
+	return a.recorder.Holds(r)
+}
+
+// Refill implements [jobs.Refiller].
+func (a *archives) Refill(r jobs.Archived) error {
+	if a.recorder == nil {
+		return nil
+	}
+	return a.recorder.Refill(r)
+}
+
+// AddMissing implements [jobs.Refiller].
+func (a *archives) AddMissing(sources int) {
+	if a.recorder != nil {
+		a.recorder.AddMissing(sources)
+	}
 }
 
 // WholeSince implements [jobs.Archive]. What waits for PostgreSQL may be dropped, so only the history counts.

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"saltern/internal/durable"
+	"saltern/internal/room"
 	"saltern/master/history/summary"
 )
 
@@ -165,6 +166,37 @@ func (s *Store) contains(jid, minion string) (bool, error) {
 	}
 
 	return false, nil
+}
+
+// Misses reports whether the history lacks a run that it would keep. It misses no run that is too old, or that it may have
+// removed for its size.
+func (s *Store) Misses(run *Run) (bool, error) {
+	if s.cfg.Now().Sub(run.Time) > s.cfg.Keep || checkRun(run) != nil {
+		return false, nil
+	}
+
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	if s.isClosed() {
+		return false, ErrClosed
+	}
+	known, err := s.contains(run.JID, run.Minion)
+	if err != nil {
+		return false, fmt.Errorf("history: look for the run: %w", err)
+	}
+	return !known && !s.mayHaveRemoved(run), nil
+}
+
+// mayHaveRemoved reports whether a run is older than all others, and the history is so large, or its disk so full, that it
+// may have removed it. Taken again, such a run could cost a newer one.
+func (s *Store) mayHaveRemoved(run *Run) bool {
+	stats := s.Stats()
+	if !run.Time.Before(stats.Oldest) {
+		return false
+	}
+	keep := room.Keep{Bytes: room.Usual().Bytes}
+	full := room.Check(s.cfg.Dir, 4*s.cfg.segmentBytes, 0, keep)
+	return stats.Bytes > s.cfg.MaxBytes/2 || errors.Is(full, room.ErrFull)
 }
 
 // hash returns the hash of a run. Two runs collide with a probability of 2^-64. The seed is random,

@@ -115,15 +115,7 @@ func (c *Local) noteUnarchived(r *record) {
 // passToArchive passes a return, or a load that the archive takes.
 func (c *Local) passToArchive(r *record) error {
 	if r.kind == kindReturn {
-		return c.cfg.Archive.Add(Archived{
-			JID:    r.jid,
-			Minion: r.id,
-			Time:   time.Unix(0, r.time),
-			Own:    r.own,
-			Return: r.a,
-			Out:    r.b,
-			Load:   func() *value.Map { return c.loadOf(r.jid) },
-		})
+		return c.cfg.Archive.Add(c.archivedOf(r))
 	}
 
 	archive, ok := c.cfg.Archive.(JobArchive)
@@ -136,6 +128,19 @@ func (c *Local) passToArchive(r *record) error {
 		return nil // the job cache reports it to whoever reads the load
 	}
 	return archive.AddJob(ArchivedJob{JID: r.jid, Time: time.Unix(0, r.time), Load: load})
+}
+
+// archivedOf returns the return of a record for the archive.
+func (c *Local) archivedOf(r *record) Archived {
+	return Archived{
+		JID:    r.jid,
+		Minion: r.id,
+		Time:   time.Unix(0, r.time),
+		Own:    r.own,
+		Return: r.a,
+		Out:    r.b,
+		Load:   func() *value.Map { return c.loadOf(r.jid) },
+	}
 }
 
 // loadOf returns the load of a job for the archive, or nil if there is none that can be read.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -264,6 +265,16 @@ func TestArchivesOfAllMastersHaveTheSameTimes(t *testing.T) {
 		}
 	}
 }
+
+// refillArchive is an archive that has lost nothing.
+type refillArchive struct {
+	*fakeArchive
+	missing atomic.Int64
+}
+
+func (a *refillArchive) Holds(Archived) (Holding, error) { return Held, nil }
+func (a *refillArchive) Refill(Archived) error           { return nil }
+func (a *refillArchive) AddMissing(sources int)          { a.missing.Add(int64(sources)) }
 
 // jobArchive is an archive that takes loads as well.
 type jobArchive struct {

@@ -77,9 +77,10 @@ type ClusterConfig struct {
 // in the folder. Records that are not in the folder yet wait in the queues of its peers.
 type Cluster struct {
 	*Local
-	cfg    ClusterConfig
-	volume *volume
-	held   *held
+	cfg      ClusterConfig
+	volume   *volume
+	held     *held
+	caughtUp func() // called when Import has read all that is in the folder
 
 	stop context.CancelFunc
 	wg   sync.WaitGroup
@@ -105,6 +106,7 @@ func OpenCluster(cfg ClusterConfig) (*Cluster, error) {
 		imported:   map[string]int64{},
 		records:    map[string]int{},
 		rereadFrom: map[string]int64{},
+		caughtUp:   func() {},
 	}
 
 	c.volume = newVolume(cfg.Dir, cfg.ID, cfg.Local.cfg.Now, func(name string) {
@@ -130,6 +132,10 @@ func OpenCluster(cfg ClusterConfig) (*Cluster, error) {
 	c.unhanded.Store(&unhanded)
 	ctx, stop := context.WithCancel(context.Background())
 	c.stop = stop
+	if archive, ok := cfg.Local.cfg.Archive.(Refiller); ok {
+		archive.AddMissing(1)
+		c.caughtUp = sync.OnceFunc(func() { archive.AddMissing(-1) })
+	}
 	first := make(chan struct{})
 
 	// The shared file system may hang, so Close waits for these goroutines only for a bounded time.

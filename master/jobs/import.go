@@ -23,8 +23,10 @@ func (c *Cluster) Import(ctx context.Context) error {
 	var errs []error
 	c.importLoads(ctx, names)
 	changed := false
+	whole := true
 	for _, name := range names {
 		if ctx.Err() != nil {
+			whole = false
 			break
 		}
 
@@ -52,6 +54,7 @@ func (c *Cluster) Import(ctx context.Context) error {
 			continue
 		}
 		if waits { // the next Import reads the segment again
+			whole = false
 			continue
 		}
 
@@ -66,6 +69,9 @@ func (c *Cluster) Import(ctx context.Context) error {
 		c.mu.Unlock()
 	}
 
+	if whole { // a segment that cannot be read is logged, and may never be
+		c.caughtUp()
+	}
 	return errors.Join(append(errs, c.saveImported(names, changed))...)
 }
 

@@ -55,11 +55,14 @@ func TestReturnHandedOverBeforeItsLoad(t *testing.T) {
 	check.Must(t, b.save("m1", "one"))
 	check.Must(t, b.volume.addAndWait(t.Context()))
 
-	archive := newFakeArchive()
+	archive := &refillArchive{fakeArchive: newFakeArchive()}
 	c := memberWith(t, "10.0.0.3", shared, t.TempDir(), archive)
 	check.Must(t, c.Import(t.Context()))
 	if n := archive.count(); n > 0 {
 		t.Errorf("the archive has %d returns of a job that nobody knows yet", n)
+	}
+	if n := archive.missing.Load(); n != 1 {
+		t.Errorf("the archive lacks returns from %d sources, want 1", n)
 	}
 	check.Must(t, a.SaveLoad(t.Context(), jid1, load, []string{"m1"}))
 	check.Must(t, a.volume.addAndWait(t.Context()))
@@ -67,6 +70,9 @@ func TestReturnHandedOverBeforeItsLoad(t *testing.T) {
 	await.That(t, "the archive has the return", func() bool { return archive.count() == 1 })
 	if got := archive.functionOf("m1"); got != "state.apply" {
 		t.Errorf("the archive has the return with the load of %q", got)
+	}
+	if n := archive.missing.Load(); n != 0 {
+		t.Errorf("all is read, and the archive lacks returns from %d sources", n)
 	}
 
 	// Who comes later, and nobody has a load, takes the return nevertheless.
@@ -76,7 +82,7 @@ func TestReturnHandedOverBeforeItsLoad(t *testing.T) {
 	e.peers.err = ErrOnlyMaster
 	check.Must(t, e.save("m1", "one"))
 	check.Must(t, e.volume.addAndWait(t.Context()))
-	archive = newFakeArchive()
+	archive = &refillArchive{fakeArchive: newFakeArchive()}
 	d := memberWith(t, "10.0.0.4", lost, t.TempDir(), archive)
 	d.wait(-5 * time.Second) // the clocks of masters differ
 	check.Must(t, d.Import(t.Context()))

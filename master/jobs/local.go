@@ -91,8 +91,9 @@ type Local struct {
 	leftover leftover
 	unhanded atomic.Pointer[func() map[string]bool] // returns the jobs with records not handed over; set by the Cluster
 
-	stop context.CancelFunc
-	wg   sync.WaitGroup
+	stop       context.CancelFunc
+	stopRefill context.CancelFunc
+	wg         sync.WaitGroup
 
 	// The background writer uses these, and Close after it.
 	failures    archiveFailures
@@ -112,8 +113,8 @@ var _ Cache = (*Local)(nil)
 // JournalDir returns the folder of the journal. Every record is written there first.
 func (c *Local) JournalDir() string { return c.cfg.JournalDir }
 
-// Open opens the cache, replays the journal of an earlier run, and starts two goroutines, which
-// Close ends.
+// Open opens the cache, replays the journal of an earlier run, and starts two goroutines, and a third that fills an
+// archive which has lost returns. Close ends them.
 func Open(cfg Config, log *slog.Logger) (*Local, error) {
 	cfg.setDefaults()
 	lay, err := newLayout(cfg.Dir, cfg.HashType)
@@ -169,6 +170,11 @@ func Open(cfg Config, log *slog.Logger) (*Local, error) {
 
 	ctx, stop := context.WithCancel(context.Background())
 	c.stop = stop
+	refilling, stopRefill := context.WithCancel(ctx)
+	c.stopRefill = stopRefill
+	if f := c.newRefill(); f != nil {
+		c.wg.Go(func() { f.run(refilling) })
+	}
 	c.wg.Add(1)
 	go j.commit()
 	go c.materialise(ctx)
@@ -229,6 +235,7 @@ func (c *Local) removedEarly() {
 // Close refuses new records and waits until the accepted records have become files, or until ctx
 // ends. The next Open replays the remaining records from the journal.
 func (c *Local) Close(ctx context.Context) error {
+	c.stopRefill()
 	c.journal.close()
 	c.queue.close()
 	undo := context.AfterFunc(ctx, c.stop)

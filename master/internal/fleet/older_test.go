@@ -23,8 +23,10 @@ type runList struct {
 }
 
 func (l *runList) Append(history.Run) error { return nil }
-func (l *runList) Sync() error              { return nil }
-func (l *runList) HasRestored() bool        { return l.waits }
+
+func (l *runList) Misses(*history.Run) (bool, error) { return false, nil }
+func (l *runList) Sync() error                       { return nil }
+func (l *runList) HasRestored() bool                 { return l.waits }
 
 func (l *runList) Oldest() (oldest time.Time) {
 	for _, run := range l.runs {

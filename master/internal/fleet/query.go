@@ -67,7 +67,9 @@ type Summary struct {
 	Runs     int // returns since then
 	States   map[string]int
 	Worst    []StateCount // states that failed most often since then
-	Partial  bool         // there were more runs than were read: the counts of runs are too small
+	// Partial means that there were more runs than were read, or that the history is still to take runs from the job cache
+	// or from other masters: the counts of runs are too small.
+	Partial bool
 }
 
 // StateCount is a state and how often it failed.
@@ -82,6 +84,7 @@ type StateCount struct {
 func (f *Fleet) Summary(ctx context.Context, since time.Time) (Summary, error) {
 	accepted := f.minions.Accepted()
 	out := Summary{
+		Partial: f.recorder.missing.Load() > 0,
 		Minions: len(accepted),
 		Results: map[summary.Result]int{},
 		Since:   since,

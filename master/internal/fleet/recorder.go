@@ -21,6 +21,7 @@ import (
 // Store is the history of runs ([history.Store]).
 type Store interface {
 	Append(run history.Run) error
+	Misses(run *history.Run) (bool, error)
 	Sync() error
 	Query(ctx context.Context, filter history.Filter, limit int, from history.Cursor) (history.Page, error)
 	Oldest() time.Time
@@ -55,12 +56,13 @@ type Recorder struct {
 	// outcomes has the results of jobs that somebody has asked about.
 	outcomes *outcomes
 	refused  atomic.Uint64 // returns whose ids the history does not take
+	missing  atomic.Int64  // sources of returns that are still to come, see AddMissing
 
 	mu   sync.Mutex // one Add or Sync at a time
 	jobs jobCache
 }
 
-var _ jobs.Archive = (*Recorder)(nil)
+var _ jobs.Refiller = (*Recorder)(nil)
 
 const tableFile = "last-runs"
 
@@ -172,14 +174,19 @@ func (r *Recorder) Add(a jobs.Archived) error {
 // Record does what Add does, and returns the run that the history has taken, also beside a [jobs.ErrLeftOut] that says
 // that the history lacks its content. It returns nil without an error for a return of a function that is in no history, and for one
 // whose job id is far ahead.
-func (r *Recorder) Record(a jobs.Archived) (*history.Run, error) {
+func (r *Recorder) Record(a jobs.Archived) (*history.Run, error) { return r.record(a, isNews) }
+
+// isNews has record count a run, and tell it to those who watch.
+const isNews = true
+
+func (r *Recorder) record(a jobs.Archived, news bool) (*history.Run, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	job := r.jobs.of(a.JID, a.Load)
 	if isLeftOut(job.function) {
 		return nil, nil
 	}
-	if a.JID > jobs.FromTime(a.Time.Add(idsAhead)) {
+	if hasIDAhead(a) {
 		_ = r.refuse(a, errAhead) // a caller chose the id: it must not keep a segment on a full disk
 		return nil, nil
 	}
@@ -211,10 +218,12 @@ func (r *Recorder) Record(a jobs.Archived) (*history.Run, error) {
 	}
 	r.table.add(&run, scope, now)
 	r.outcomes.add(&run)
-	if r.cfg.Watch != nil {
-		r.cfg.Watch.Ran(&run)
+	if news {
+		if r.cfg.Watch != nil {
+			r.cfg.Watch.Ran(&run)
+		}
+		r.counter.count(&run, job.byMinion)
 	}
-	r.counter.count(&run, job.byMinion)
 	if len(a.Return) > history.MaxReturn {
 		return &run, fmt.Errorf("%w: the history has the summary of a return of %d bytes only", jobs.ErrLeftOut, len(a.Return))
 	}
@@ -224,6 +233,8 @@ func (r *Recorder) Record(a jobs.Archived) (*history.Run, error) {
 // idsAhead is how far a job id may be ahead of its return. The history looks a run up in all segments whose
 // ids may include it, and one id far ahead would make a segment seem to include all later ids.
 const idsAhead = 24 * time.Hour
+
+func hasIDAhead(a jobs.Archived) bool { return a.JID > jobs.FromTime(a.Time.Add(idsAhead)) }
 
 var errAhead = errors.New("its job id is more than a day ahead of the return")
 
@@ -241,6 +252,30 @@ func isLeftOut(function string) bool {
 	return function == "saltutil.find_job" || function == "saltutil.running" ||
 		strings.HasPrefix(function, "runner.") || strings.HasPrefix(function, "wheel.")
 }
+
+// Holds implements [jobs.Refiller].
+func (r *Recorder) Holds(a jobs.Archived) (jobs.Holding, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	job := r.jobs.of(a.JID, a.Load)
+	if isLeftOut(job.function) || hasIDAhead(a) {
+		return jobs.NotKept, nil
+	}
+	misses, err := r.cfg.Store.Misses(&history.Run{JID: a.JID, Minion: a.Minion, Time: a.Time})
+	if misses {
+		return jobs.Lost, nil
+	}
+	return jobs.Held, err
+}
+
+// Refill implements [jobs.Refiller].
+func (r *Recorder) Refill(a jobs.Archived) error {
+	_, err := r.record(a, !isNews)
+	return err
+}
+
+// AddMissing implements [jobs.Refiller]. While a source is missing, what counts runs says that it is partial.
+func (r *Recorder) AddMissing(sources int) { r.missing.Add(int64(sources)) }
 
 // WholeSince implements [jobs.Archive].
 func (r *Recorder) WholeSince() time.Time { return r.cfg.Store.WholeSince() }
