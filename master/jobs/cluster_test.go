@@ -394,3 +394,23 @@ func TestRunIsAtAllMasters(t *testing.T) {
 		})
 	}
 }
+
+// TestJobOfAMinionIsTheSameOnAllMasters: the master that takes the return of salt-call makes a job for it; the others get
+// the return at once.
+func TestJobOfAMinionIsTheSameOnAllMasters(t *testing.T) {
+	t.Parallel()
+	shared := t.TempDir()
+	a := member(t, "10.0.0.1", shared, t.TempDir())
+	b := member(t, "10.0.0.2", shared, t.TempDir())
+	a.peers.to = []*Cluster{b.Cluster}
+	load := value.NewMap("jid", jid1, "fun", "state.apply", "tgt", "m1", "tgt_type", "glob", "id", "m1", "return", true)
+	check.Must(t, a.SaveLoad(await.Context(t), jid1, load.Clone(), []string{"m1"}))
+	_, err := a.SaveReturn(await.Context(t), ReturnOf(load))
+	check.Must(t, err)
+	for _, master := range []*fellow{a, b} {
+		got, err := master.Load(await.Context(t), jid1)
+		if err != nil || fmt.Sprint(got.List("Minions")) != "[m1]" {
+			t.Errorf("%s expects %v, %v", master.cfg.ID, got.List("Minions"), err)
+		}
+	}
+}

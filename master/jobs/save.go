@@ -255,8 +255,9 @@ func (c *Local) commitReturn(ctx context.Context, r *record, facts jobFacts, ret
 }
 
 // firstLoad returns the records that make ret.Load the load of a job that has none, or nil. They
-// include an empty list of expected minions, without which Salt's tools cannot read the load. If
-// several returns arrive at once, only the first gets such records.
+// include a list of expected minions, without which Salt's tools cannot read the load: an empty one, unless the
+// job is the minion's own (salt-call), which the master that took the return has made for it. If several returns
+// arrive at once, only the first gets such records.
 func (c *Local) firstLoad(ctx context.Context, ret Return) []*record {
 	packed, err := c.packBounded("job load", ret.Load)
 	if err != nil {
@@ -264,7 +265,11 @@ func (c *Local) firstLoad(ctx context.Context, ret Return) []*record {
 		return nil
 	}
 
-	list, err := c.packBounded("minion list", []any{})
+	expected := []any{}
+	if ret.Load.Str("tgt") == ret.ID {
+		expected = append(expected, ret.ID)
+	}
+	list, err := c.packBounded("minion list", expected)
 	if err != nil {
 		return nil
 	}
