@@ -146,7 +146,7 @@ func (d *day3) operate(o *tab) {
 
 	d.t.Log("day 4: stop a job")
 	o.run("web1", "", "test.sleep", "300")
-	o.has("waiting")
+	o.has("no answer yet")
 	d.works(true) // a minion stops what it works on, so it must have begun
 	d.reach(lossOnJob)
 	o.do("stop", click(`a[href*="do=kill"]`), there("button.danger"), click("button.danger"), there(".notice"))

@@ -132,7 +132,7 @@ func followAJob(b *tab, s site) {
 	b.see("/jobs", "#live")
 	get[bool](b, `window.stays = true`)
 	s.Salt(b.t, "--async", "web1.example.com", "test.sleep", "6")
-	b.has("1 waiting")
+	b.has("1 no answer yet")
 	b.has("test.sleep 6")
 	lab.Eventually(b.t, 30*time.Second, "the outcome", func() error {
 		if row := get[string](b, `document.querySelector("tbody tr").innerText`); !strings.Contains(row, "1 ok") {

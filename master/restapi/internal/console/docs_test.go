@@ -148,7 +148,7 @@ func docJobs() (list []any, outcomes *value.Map) {
 		}
 		rows = append(rows, row)
 	}
-	add(20*time.Second, "service.restart", "web*", "otto", []any{"nginx"}, 10, 0, 5) // the saved job restart, five at a time
+	add(20*time.Second, "service.restart", "web*", "otto", []any{"nginx"}, 10, 0, 25, "minions", 2000, "pending", 1965) // the saved job restart, five at a time; 20 did not answer the ping
 	add(50*time.Second, "state.apply", "web010*", "otto", []any{"nginx"}, 8, 1, 1, "changed", 8)
 	add(9*time.Minute, "service.restart", "web0107.example.com", "otto", []any{"nginx"}, 0, 1, 0)
 	add(31*time.Minute, "pkg.list_upgrades", "web01*", "anna", nil, 99, 0, 1)
@@ -368,7 +368,7 @@ func docAnswers() map[string]any {
 		"args", []any{"{service}"}, "fields", []any{value.NewMap("name", "service", "kind", "choice", "choices", []any{"nginx", "php-fpm"})},
 		"batch", "5", "may_run", value.NewMap("pam", []any{"otto", "operators%"}),
 		"revision", int64(4), "changed", "2026-11-23T09:20:00Z", "by", "anna (pam)", "runs", true, "description", "One service of the web servers"),
-		"apply", value.NewMap("target", "*", "target_type", "glob", "function", "state.apply", "test_first", true,
+		"apply", value.NewMap("target", "*", "target_type", "glob", "function", "state.apply", "test_first", true, "stop_above", int64(5),
 			"batch", "10%", "revision", int64(1), "changed", "2026-11-20T15:00:00Z", "by", "anna (pam)", "runs", true, "description", "All states"))
 	m["saved.targets"] = value.NewMap()
 	m["git.status"] = value.NewMap("https://git.example.com/states.git", value.NewMap("state", "ok",

@@ -36,6 +36,7 @@ type jobPage struct {
 	Stream                   string         // URL of the stream of the job's events
 	Batch                    *batchProgress // nil: all minions got the job at once
 	Stop                     bool           // minions work on the job, and the user may run functions that stop it
+	StopsBatch               bool           // further minions would get the job, and the user may stop that
 	Again                    string         // URL of the form to run the job again; "" if that is impossible
 	AgainFailed              string         // the same, on the minions that failed alone
 	Longest, LongestOn       string         // how long the states of the slowest minion took, and its id; "" if unknown
@@ -121,7 +122,8 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		d.fillAgain(c, m, failedIDs)
 	}
 
-	d.Stop = d.Waiting > 0 && v.rights().Run && !isStop(d.Function) || d.Batch.GoesOn() && v.mayCall("runner", stopOfBatch)
+	d.StopsBatch = d.Batch.GoesOn() && v.mayCall("runner", stopOfBatch)
+	d.Stop = d.StopsBatch || d.Waiting > 0 && v.rights().Run && !isStop(d.Function)
 	p.Notice = stoppedNotice(v.query)
 	p.Data = d
 	return c.render(v, "job", http.StatusOK, p)
@@ -225,7 +227,7 @@ func (c *Console) markAway(ctx context.Context, v *visit, rows []minionResult) (
 		switch {
 		case r.Word != wordWaiting || !known || m.Key != "accepted" || m.Connected:
 		case c.cfg.Cluster:
-			r.Word = "waiting; not at this master"
+			r.Word = wordWaiting + "; not at this master"
 		default:
 			r.Word = wordAway
 			away++
@@ -244,6 +246,11 @@ func (d *jobPage) fillAgain(c *Console, m *value.Map, failedIDs []any) {
 	if n := d.AllFailed(); n > 0 && n < d.All {
 		d.AgainFailed = c.runFailedURL(m, failedIDs)
 	}
+}
+
+// HasStates reports whether a minion on the page has returned more than one state.
+func (d jobPage) HasStates() bool {
+	return slices.ContainsFunc(d.Rows, func(r minionResult) bool { return r.States != nil && len(r.States.Rows) > 1 })
 }
 
 // AllFailed returns the number of minions that failed or did not start.
@@ -280,7 +287,7 @@ func longestOf(got *value.Map) (took, id string) {
 // Words for minions without a return: wordWaiting for one that may still answer, wordAway for one that is not
 // connected. The words for returns are those of the page Fleet.
 const (
-	wordWaiting = "waiting"
+	wordWaiting = "no answer yet"
 	wordAway    = "not connected"
 )
 

@@ -34,8 +34,8 @@ func TestJobOfAMinionThatIsAway(t *testing.T) {
 		{"minutes ago", false, 2 * time.Minute, true, true, "not connected", false},
 		{"another one works", false, 2 * time.Minute, false, true, "not connected", true},
 		{"hours ago", false, 2 * time.Hour, false, true, "no answer", false},
-		{"cluster", true, 2 * time.Minute, true, true, "waiting; not at this master", true},
-		{"no right to see presence", false, 2 * time.Minute, true, false, "waiting", true},
+		{"cluster", true, 2 * time.Minute, true, true, "no answer yet; not at this master", true},
+		{"no right to see presence", false, 2 * time.Minute, true, false, "no answer yet", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			con, err := New(Config{

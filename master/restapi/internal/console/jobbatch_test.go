@@ -30,8 +30,8 @@ func TestPageOfBatch(t *testing.T) {
 		never string
 	}{
 		"goes on": {job: batchJob("minions", int64(10), "size", int64(2), "absent", int64(1), "pending", int64(6), "active", int64(0), "halted", ""),
-			live: true, says: []string{"2 at a time: 2 of 10 minions have the job", "6 get it later", "1 did not answer a ping",
-				"it could not be sent to 1", "Stop…"}, never: "Run again"},
+			live: true, says: []string{"2 at a time: 2 of 10 minions have the job", "6 wait for it", "1 did not answer a ping",
+				"it could not be sent to 1", "Stop the batch…"}, never: "Run again"},
 		"halted": {job: batchJob("minions", int64(10), "size", int64(2), "pending", int64(8), "halted", hostile),
 			says: []string{"8 do not get it any more", "&lt;"}, never: "on the others"},
 		"of an older master": {job: batchJob("minions", int64(10), "size", int64(2)), live: true,

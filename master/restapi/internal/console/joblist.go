@@ -26,6 +26,7 @@ type jobOutcome struct {
 	Failed, Error            int
 	Absent                   int
 	NotSent                  int  // minions that a batch has not sent the job to
+	Minions                  int  // all that the job is for; 0: unknown
 	Live                     bool // the absent ones may still answer
 }
 
@@ -176,11 +177,12 @@ func (c *Console) outcomeOfJob(m *value.Map) *jobOutcome {
 		Error:       notStarted,
 		Absent:      count(m, "absent"),
 		NotSent:     count(m, "pending"),
+		Minions:     count(m, "minions"),
 		Live:        jobs.Valid(m.Str("jid")) && c.jobAge(m.Str("jid")) < waitingFor,
 	}
 }
 
-// waitingFor is how long the list of jobs calls minions that have not answered waiting.
+// waitingFor is how long the list of jobs says "no answer yet" of minions that have not answered.
 const waitingFor = 10 * time.Minute
 
 // fillOlder lists jobs of the history.

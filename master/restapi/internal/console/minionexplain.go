@@ -107,7 +107,7 @@ func (d *explanation) addFacts(c *Console, m *value.Map) {
 
 	add("Runs now", jobsOf(m.List("running")), "")
 	add("Jobs without an answer", jobsOf(m.List("unanswered")), "")
-	add("Node groups", strings.Join(m.Texts("nodegroups"), ", "), "")
+	add("Nodegroups", strings.Join(m.Texts("nodegroups"), ", "), "")
 	add("Silenced", strings.Join(m.Texts("silences"), "; "), "")
 	add("Pillar", m.Map("pillar").Str("problem"), "")
 }

@@ -183,7 +183,7 @@ func (c *Console) savedJobOf(name string, m *value.Map) savedJob {
 		Target:    briefName(m.Str("target")),
 		Type:      briefName(m.Str("target_type")),
 		Limits:    limitWords(m),
-		MayRun:    briefName(strings.ReplaceAll(mayRunLines(m.Map("may_run")), "\n", "; ")),
+		MayRun:    briefName(mayRunWords(m.Map("may_run"))),
 		Runs:      m.Value("runs") == true,
 	}
 }
@@ -192,7 +192,7 @@ func (c *Console) savedJobOf(name string, m *value.Map) savedJob {
 func limitWords(m *value.Map) string {
 	var words []string
 	if m.Value("test_first") == true {
-		words = append(words, "tests first")
+		words = append(words, testFirstWords(m))
 	}
 	if batch := m.Value("batch"); batch != nil {
 		words = append(words, briefName(value.Str(batch))+" at a time")
@@ -201,6 +201,31 @@ func limitWords(m *value.Map) string {
 		words = append(words, "stops above "+briefName(value.Str(stop))+" % failed")
 	}
 	return strings.Join(words, ", ")
+}
+
+// testFirstWords says when a job ends after its run with test=True.
+func testFirstWords(m *value.Map) string {
+	if m.Value("stop_above") == nil {
+		return "test=True first, and no run if one would fail"
+	}
+	return "test=True first, and no run if too many would fail"
+}
+
+// mayRunWords names the users and groups that may run a job, such as "alice, group ops (pam)".
+func mayRunWords(m *value.Map) string {
+	var systems []string
+	for system := range m.All() {
+		name := value.Str(system)
+		var who []string
+		for _, user := range m.Texts(name) {
+			if group, ok := strings.CutSuffix(user, "%"); ok {
+				user = "group " + group
+			}
+			who = append(who, user)
+		}
+		systems = append(systems, strings.Join(who, ", ")+" ("+name+")")
+	}
+	return strings.Join(systems, "; ")
 }
 
 // mayRunLines returns who may run a job as lines such as "pam: alice, ops%".
