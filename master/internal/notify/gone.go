@@ -19,13 +19,14 @@ import (
 //	more minions seem absent than subscriptions are left, and one of
 //	them leaves two questions in a row without an answer                → alert, at most for the difference
 //	as many subscriptions are left, and three questions got no answer   → alert: they belong to strangers
+//	others got all subscriptions from its address: it is asked, too, and two questions got no answer → alert
 //	otherwise, or this master has just started, or a peer has connected → wait
 const (
 	// askBefore is how long before an alert a minion is asked, so that its answer comes in time.
 	askBefore = answerWithin + rules.LookEvery
-	// enough is how many questions without an answer tell that a minion is gone. One alone may get lost with a
-	// master that is restarted.
-	enough = 2
+	// enoughUnanswered is how many questions without an answer tell that a minion is gone. One alone may get
+	// lost with a master that is restarted.
+	enoughUnanswered = 2
 	// confirmAfter is the time between questions to a minion that has answered, or if the number of
 	// subscriptions does not tell that a minion is gone.
 	confirmAfter = settleFor
@@ -38,12 +39,12 @@ const (
 
 // absence is the time for which a minion is not known to be connected.
 type absence struct {
-	since      time.Time // of the last sign of life, or from when on it was not known to be connected
-	maybe      time.Time // when it last may have been connected, since a subscription was left
-	asked      time.Time // last question to it; zero: none
-	waits      bool      // the last question may still be answered
-	unanswered int       // questions without an answer since the last sign of life
-	unknown    int       // least number of subscriptions that belonged to nobody known since the last question
+	since          time.Time // of the last sign of life, or from when on it was not known to be connected
+	maybeConnected time.Time // when it last may have been connected, since a subscription was left
+	asked          time.Time // last question to it; zero: none
+	waits          bool      // the last question may still be answered
+	unanswered     int       // questions without an answer since the last sign of life
+	unknown        int       // least number of subscriptions that belonged to nobody known since the last question
 }
 
 // suspect is an absent minion. told is set if an alert about it was recorded, or no rule is about it.
@@ -62,7 +63,7 @@ func (w *watch) isSettled(peers []string, now time.Time) bool {
 	}
 	peer := w.seen.unheard(peers, now)
 	if peer != "" && peer != w.unheard {
-		w.log.Info("as long as another master does not tell which minions are connected to it, no message says that a minion is gone",
+		w.log.Warn("as long as another master does not tell which minions are connected to it, no message says that a minion is gone",
 			"peer", peer)
 	}
 	w.unheard = peer
@@ -72,6 +73,7 @@ func (w *watch) isSettled(peers []string, now time.Time) bool {
 // gone returns the alerts about minions that are not connected. speaks is set if this master speaks for the
 // cluster and is settled: otherwise it returns only those that are recorded already.
 func (w *watch) gone(ctx context.Context, accepted []string, v view, speaks bool, now time.Time) (all []alert.Alert) {
+	now = now.Round(0) // by the wall clock: skipJump leaves out its jumps
 	w.skipJump(now)
 	w.followAbsent(accepted, v, now)
 	absences := w.rules.Absences(rules.Gone)
@@ -81,25 +83,32 @@ func (w *watch) gone(ctx context.Context, accepted []string, v view, speaks bool
 
 	suspects := w.suspects()
 	missing := -v.unknown // minions that are gone for certain, and of which no alert was recorded
+	found := 0            // those that left enough questions without an answer
 	for _, one := range suspects {
-		if !one.told {
-			missing++
+		if one.told {
+			continue
+		}
+		missing++
+		if one.unanswered >= enoughUnanswered {
+			found++
 		}
 	}
 
-	if speaks && v.unknown > 0 {
-		w.askAbsent(ctx, suspects, absences[0], missing > 0, v.unknown, now)
+	if speaks && (v.unknown > 0 || len(v.contended) > 0) {
+		w.askAbsent(ctx, suspects, absences[0], missing > found, v, now)
 	}
 
 	for _, one := range suspects {
-		counted := missing > 0 || one.told
-		silent := counted && one.unanswered >= enough || one.unanswered > enough
+		mustBeGone := missing > 0 || one.told
+		leftTwo := one.unanswered >= enoughUnanswered
+		leftThree := one.unanswered > enoughUnanswered
+		silent := leftThree || mustBeGone && leftTwo
 		since := one.since
-		if !silent && one.maybe.After(since) {
-			since = one.maybe
+		if !silent && one.maybeConnected.After(since) {
+			since = one.maybeConnected
 		}
 
-		isGone := speaks && (v.unknown == 0 || silent)
+		isGone := speaks && (!v.mayBeConnected(one.id) || silent)
 		for _, after := range absences {
 			a := alert.Gone(one.id, since, now, after)
 			due := now.Sub(since) >= after
@@ -132,7 +141,7 @@ func (w *watch) skipJump(now time.Time) {
 
 	for _, a := range w.absent {
 		a.since = a.since.Add(passed)
-		a.maybe = a.maybe.Add(passed)
+		a.maybeConnected = a.maybeConnected.Add(passed)
 		a.asked = a.asked.Add(passed)
 	}
 }
@@ -161,8 +170,8 @@ func (w *watch) followAbsent(accepted []string, v view, now time.Time) {
 		a.sawLife(returned[id], now)
 		a.since = notAfter(a.since, now) // the clock that heard it may be ahead
 		a.unknown = min(a.unknown, v.unknown)
-		if v.unknown > 0 {
-			a.maybe = now
+		if v.mayBeConnected(id) {
+			a.maybeConnected = now
 		}
 		if a.waits && now.Sub(a.asked) >= answerWithin {
 			a.waits = false
@@ -179,7 +188,7 @@ func (w *watch) followAbsent(accepted []string, v view, now time.Time) {
 
 // sawLife records a sign of life.
 func (a *absence) sawLife(at, now time.Time) {
-	at = notAfter(at, now)
+	at = notAfter(at, now).Round(0)
 	if !at.After(a.since) {
 		return
 	}
@@ -208,14 +217,15 @@ func (w *watch) suspects() (all []suspect) {
 	return all
 }
 
-// askAbsent sends test.ping to suspects of which an alert is due soon. missing reports whether one of them
-// is gone for certain.
-func (w *watch) askAbsent(ctx context.Context, all []suspect, after time.Duration, missing bool, unknown int, now time.Time) {
+// askAbsent sends test.ping to suspects that may be connected and of which an alert is due soon. missing reports
+// whether one of them is gone for certain, and not known.
+func (w *watch) askAbsent(ctx context.Context, all []suspect, after time.Duration, missing bool, v view, now time.Time) {
 	var asked []suspect
 	var ids []string
 	for _, one := range all {
+		uncertain := v.mayBeConnected(one.id) && w.isWatched(one.id)
 		soon := now.Sub(one.since) >= after-askBefore
-		if soon && one.mayAsk(missing && !one.told, unknown, now) && w.isWatched(one.id) && len(ids) < maxPinged {
+		if uncertain && soon && one.mayAsk(missing && !one.told, v.unknown, now) && len(ids) < maxPinged {
 			asked = append(asked, one)
 			ids = append(ids, one.id)
 		}
@@ -227,7 +237,7 @@ func (w *watch) askAbsent(ctx context.Context, all []suspect, after time.Duratio
 	for _, one := range asked {
 		one.asked = now
 		one.waits = true
-		one.unknown = unknown
+		one.unknown = v.unknown
 	}
 }
 
@@ -242,8 +252,8 @@ func (a *absence) mayAsk(missing bool, unknown int, now time.Time) bool {
 		return true
 	case a.unanswered == 0: // it has answered
 		return missing && past >= confirmAfter || past >= askEvery
-	case a.unanswered <= enough:
-		return missing && a.unanswered < enough || past >= confirmAfter
+	case a.unanswered <= enoughUnanswered:
+		return missing && a.unanswered < enoughUnanswered || past >= confirmAfter
 	default: // one more subscription may be this minion's
 		return unknown > a.unknown && past >= askEvery
 	}

@@ -213,7 +213,7 @@ func (c *crowd) step() {
 func (c *crowd) set(change func()) { c.nodes[0].set(change) }
 
 // A subscription of a stranger, such as of a minion whose key was deleted, hides a minion that is gone for no
-// longer than two questions.
+// longer than three questions.
 func TestGoneBesideAStranger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCrowd(t, rand.New(rand.NewPCG(3, 3)), 8)
@@ -271,5 +271,51 @@ func TestGoneOfAJumpOfTheClock(t *testing.T) {
 		if after := w.lastLook.Sub(w.absent["m"].since); after != before {
 			t.Errorf("by %s: absent for %s, before for %s", ahead, after, before)
 		}
+	}
+}
+
+// The times of absences have no monotonic reading: with it they would not follow the jumps that skipJump leaves
+// out.
+func TestAbsencesAreByTheWallClock(t *testing.T) {
+	c := newCrowd(t, rand.New(rand.NewPCG(5, 5)), 1)
+	c.stopAll()
+	w := c.nodes[0].service.watch
+	w.returned["m0"] = time.Now().Add(time.Millisecond)
+	for range 2 {
+		w.gone(t.Context(), []string{"m0"}, view{heard: map[string]time.Time{"m0": time.Now()}, unknown: 1}, false, time.Now())
+	}
+	for _, at := range []time.Time{w.lastLook, w.absent["m0"].since, w.absent["m0"].maybeConnected} {
+		if at.IsZero() || at != at.Round(0) {
+			t.Error("a time with a monotonic reading:", at)
+		}
+	}
+}
+
+// Of two minions behind NAT that one is gone that leaves questions without an answer, not the one that was heard
+// first.
+func TestGoneOfTwoBehindNAT(t *testing.T) {
+	for _, ends := range []int{1, 2} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newCrowd(t, rand.New(rand.NewPCG(6, 6)), 6)
+			defer c.stopAll()
+			nat := netip.MustParseAddr("198.51.100.7")
+			for _, m := range c.minions[1:3] {
+				c.set(func() {
+					m.listens = nat
+					m.sends = nat
+				})
+				c.answer([]string{m.id})
+				time.Sleep(time.Second)
+			}
+			c.subscribe()
+			time.Sleep(10 * time.Minute)
+
+			c.leave(c.minions[ends])
+			time.Sleep(30 * time.Minute)
+			got := c.about()
+			if got[ends] != 1 || slices.Max(slices.Delete(got, ends, ends+1)) > 0 {
+				t.Errorf("minion %d is gone: messages %v", ends, got)
+			}
+		})
 	}
 }

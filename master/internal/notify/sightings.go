@@ -65,13 +65,20 @@ type view struct {
 	connected map[string]bool
 	heard     map[string]time.Time
 	unknown   int // subscriptions that cannot be attributed to a minion
+	// contended are minions of which another one got the subscription from their address, see
+	// [presence.Attribution].
+	contended map[string]bool
 }
+
+// mayBeConnected reports whether a minion that is not known to be connected may hold a subscription.
+func (v view) mayBeConnected(id string) bool { return v.unknown > 0 || v.contended[id] }
 
 // combine returns what this master and its peers know of the minions in accepted.
 func (s *sightings) combine(accepted []string, own *presence.View, now time.Time) view {
 	v := view{connected: map[string]bool{}, heard: map[string]time.Time{}}
 	found := s.attribute(own, now)
 	v.unknown = found.Unattributed()
+	v.contended = found.Contended
 	for _, id := range accepted {
 		if _, at, heard := own.LastPlace(id); heard {
 			v.heard[id] = at
@@ -104,8 +111,8 @@ func (s *sightings) attribute(own *presence.View, now time.Time) presence.Attrib
 	})
 }
 
-// ConnectedTo returns the other master to which a minion is connected. peer is "" if several may be the one. s
-// may be nil: then this master does not know.
+// ConnectedTo returns the other master to which a minion is connected. peer is "" if several may be the one.
+// s may be nil: then this master does not know.
 func (s *Service) ConnectedTo(minion string) (peer string, ok bool) {
 	if s == nil {
 		return "", false

@@ -85,6 +85,7 @@ type watch struct {
 	absent   map[string]*absence // minions that are not known to be connected
 	lastLook time.Time
 	failed   bool   // the last question for problems got no answer
+	pingless bool   // the last ping could not be sent
 	unheard  string // peer that does not tell its subscriptions, as the log says
 }
 
@@ -120,7 +121,7 @@ func openWatch(all rules.Rules, near Surroundings, path string, now time.Time, l
 	// A minion that was gone before the restart has been gone all the time.
 	for key, t := range w.told {
 		if t.Kind == rules.Gone {
-			w.absent[t.Minion] = &absence{since: notAfter(t.At, now).Add(-time.Duration(t.After) * time.Second)}
+			w.absent[t.Minion] = &absence{since: notAfter(t.At, now).Round(0).Add(-time.Duration(t.After) * time.Second)}
 		}
 		t.At = now
 		w.told[key] = t
@@ -271,9 +272,14 @@ func (w *watch) ping(ctx context.Context, minions []string) bool {
 		return true
 	}
 	if err := w.near.Ping(ctx, minions); err != nil {
-		w.log.Warn("minions that do not answer cannot be pinged", "minions", len(minions), "error", err)
+		if !w.pingless {
+			w.log.Warn("minions that do not answer cannot be pinged, and are not notified until they can",
+				"minions", len(minions), "error", err)
+		}
+		w.pingless = true
 		return false
 	}
+	w.pingless = false
 	return true
 }
 

@@ -17,6 +17,9 @@ type Attribution struct {
 	// Unknown are the subscriptions that cannot be attributed to a minion, by address. As many minions
 	// may be connected although they are not in Connected.
 	Unknown map[netip.Addr]int
+	// Contended are the minions that got no subscription although there are some from their address: others
+	// were heard later. Any of them may hold one of these.
+	Contended map[string]bool
 }
 
 // Unattributed returns the number of subscriptions that cannot be attributed.
@@ -32,8 +35,8 @@ type scope int
 
 const (
 	// ofThisMaster: a minion that was heard here comes before one that another master heard from the same
-	// address, and a minion that has answered a job is taken for the holder of a subscription that
-	// belongs to nobody else.
+	// address. A minion that has answered a job is taken for the holder of a subscription that belongs to
+	// nobody else, whatever the address of that subscription.
 	ofThisMaster scope = iota
 	// ofAllMasters: only addresses count.
 	ofAllMasters
@@ -64,6 +67,13 @@ func (t *Tracker) SawAnswer(id string, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.listened[id] = at
+}
+
+// ForgetAnswer revokes what SawAnswer recorded of a minion, because it has left later jobs unanswered.
+func (t *Tracker) ForgetAnswer(id string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.listened, id)
 }
 
 // LastAnswer returns when a minion last answered a job that was published, since the master's start.
@@ -112,7 +122,12 @@ type candidate struct {
 // attribute returns to which minions subscriptions belong.
 func (t *Tracker) attribute(subs iter.Seq[Subscription], of scope) Attribution {
 	held := collectSubscriptions(subs)
-	out := Attribution{Connected: map[string]netip.Addr{}, Unknown: held.unnamed}
+	addresses := maps.Clone(held.unnamed)
+	out := Attribution{
+		Connected: map[string]netip.Addr{},
+		Unknown:   held.unnamed,
+		Contended: map[string]bool{},
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
@@ -125,8 +140,8 @@ func (t *Tracker) attribute(subs iter.Seq[Subscription], of scope) Attribution {
 		out.share(from, crowd)
 	}
 
-	if len(out.Unknown) > 0 {
-		t.attributeByGrains(&out)
+	if len(out.Unknown) > 0 || of == ofAllMasters {
+		t.attributeByGrains(&out, addresses)
 	}
 	if len(out.Unknown) > 0 && of == ofThisMaster {
 		t.attributeByAnswers(&out)
@@ -165,9 +180,11 @@ func (t *Tracker) crowds(held subscriptionSet, connected map[string]netip.Addr) 
 	return crowds
 }
 
-// share gives the subscriptions from an address to those of a crowd that come first.
+// share gives the subscriptions from an address to those of a crowd that come first. The others are
+// contended.
 func (a *Attribution) share(from netip.Addr, crowd []candidate) {
-	if len(crowd) > a.Unknown[from] {
+	slots := min(len(crowd), a.Unknown[from])
+	if len(crowd) > slots {
 		slices.SortFunc(crowd, func(a, b candidate) int {
 			if a.here != b.here && a.here {
 				return -1
@@ -178,14 +195,19 @@ func (a *Attribution) share(from netip.Addr, crowd []candidate) {
 			return cmp.Or(b.at.Compare(a.at), cmp.Compare(a.id, b.id))
 		})
 	}
-	for _, one := range crowd[:min(len(crowd), a.Unknown[from])] {
+
+	for _, one := range crowd[:slots] {
 		a.assign(one.id, from)
+	}
+	for _, one := range crowd[slots:] {
+		a.Contended[one.id] = true
 	}
 }
 
 // assign gives a subscription from an address to a minion.
 func (a *Attribution) assign(id string, from netip.Addr) {
 	a.Connected[id] = from
+	delete(a.Contended, id)
 	a.Unknown[from]--
 	if a.Unknown[from] == 0 {
 		delete(a.Unknown, from)
@@ -193,18 +215,23 @@ func (a *Attribution) assign(id string, from netip.Addr) {
 }
 
 // attributeByGrains gives what is left to minions that have such an address by their grains, as Salt does
-// (salt/utils/minions.py connected_ids). The caller holds t.mu.
-func (t *Tracker) attributeByGrains(a *Attribution) {
+// (salt/utils/minions.py connected_ids). A minion is contended if others got all subscriptions from its
+// addresses. addresses has all that there are subscriptions from. The caller holds t.mu.
+func (t *Tracker) attributeByGrains(a *Attribution, addresses map[netip.Addr]int) {
 	for _, id := range slices.Sorted(maps.Keys(t.grains)) {
 		_, heard := t.place(id)
 		_, named := a.Connected[id]
 		if heard || named {
 			continue
 		}
+
 		for _, from := range t.grains[id] {
 			if a.Unknown[from] > 0 {
 				a.assign(id, from)
 				break
+			}
+			if addresses[from] > 0 {
+				a.Contended[id] = true
 			}
 		}
 	}

@@ -169,9 +169,14 @@ func (n Noting) SignIn(ctx context.Context, load *value.Map, version int64, from
 func (v *View) List(_ context.Context, _ *runner.Env, _ []any, named *value.Map) (any, error) {
 	finger := named.Bool("finger")
 	all := v.Minions(finger)
+	// Who reads this list knows the subscriptions at this master alone, while times and addresses are also of
+	// requests to others. So all that this master can attribute is attributed here.
+	found := v.attribute(v.Subs, ofThisMaster)
 	out := make([]any, 0, len(all.Minions))
 	for _, x := range all.Minions {
-		e := value.NewMap("id", x.ID, "key", x.Key, "connected", x.Connected, "address", x.Address, "seen", x.Seen)
+		_, holds := found.Connected[x.ID]
+		connected := holds && x.Key == keys.Accepted.String()
+		e := value.NewMap("id", x.ID, "key", x.Key, "connected", connected, "address", x.Address, "seen", x.Seen)
 		if finger {
 			e.Set("finger", x.Finger)
 		}
@@ -179,8 +184,8 @@ func (v *View) List(_ context.Context, _ *runner.Env, _ []any, named *value.Map)
 	}
 
 	from := value.NewMap()
-	for a, n := range all.Subscriptions {
-		from.Set(a, int64(n))
+	for a, n := range found.Unknown {
+		from.Set(a.String(), int64(n))
 	}
 
 	return value.NewMap("minions", out, "subscriptions", from), nil

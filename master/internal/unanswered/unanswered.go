@@ -47,6 +47,8 @@ type Presence interface {
 	LastRequest(id string) (from netip.Addr, at time.Time, ok bool)
 	// SawAnswer records that a minion has answered a job that was published, to this master.
 	SawAnswer(id string, at time.Time)
+	// ForgetAnswer revokes what SawAnswer recorded of a minion.
+	ForgetAnswer(id string)
 }
 
 // Job is a job that a minion has not answered.
@@ -198,13 +200,28 @@ func (t *Tracker) answered(minion, jid string) (published bool) {
 	return published
 }
 
-// look forgets old jobs, and finds the minions that are deaf.
+// look forgets old jobs, and finds the minions that are deaf. A minion that answers nothing any more no longer
+// counts as connected because of an earlier answer.
 func (t *Tracker) look() {
+	silent := t.silentMinions()
+	for _, minion := range silent {
+		t.presence.ForgetAnswer(minion)
+	}
 	connected := t.presence.IDs()
+
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.deaf = slices.DeleteFunc(silent, func(minion string) bool {
+		_, present := slices.BinarySearch(connected, minion)
+		return !present
+	})
+}
+
+// silentMinions forgets old jobs, and returns the sorted ids of the minions that answer nothing.
+func (t *Tracker) silentMinions() (silent []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.now()
-	t.deaf = nil
 	for _, minion := range slices.Sorted(maps.Keys(t.minions)) {
 		p := t.minions[minion]
 		p.age(now)
@@ -217,11 +234,11 @@ func (t *Tracker) look() {
 			continue
 		}
 
-		_, present := slices.BinarySearch(connected, minion)
-		if present && p.isDeaf(now) {
-			t.deaf = append(t.deaf, minion)
+		if p.isSilent(now) {
+			silent = append(silent, minion)
 		}
 	}
+	return silent
 }
 
 // age forgets what is older than keepFor. Times that are ahead, because the clock was, become now.
@@ -243,7 +260,8 @@ func (p *pending) age(now time.Time) {
 	p.jobs = slices.DeleteFunc(p.jobs, func(j Job) bool { return now.Sub(j.Start) > keepFor })
 }
 
-func (p *pending) isDeaf(now time.Time) bool {
+// isSilent reports whether a minion answered neither its first job nor the one after it.
+func (p *pending) isSilent(now time.Time) bool {
 	return !p.first.IsZero() && now.Sub(p.first) >= deafAfter &&
 		!p.again.IsZero() && now.Sub(p.again) >= askedAgain
 }

@@ -21,6 +21,7 @@ type near struct {
 	mu      sync.Mutex
 	heard   map[string]time.Time
 	answers []string
+	forgot  []string
 }
 
 func (n *near) IDs() []string { return n.connected }
@@ -36,6 +37,12 @@ func (n *near) SawAnswer(id string, _ time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.answers = append(n.answers, id)
+}
+
+func (n *near) ForgetAnswer(id string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.forgot = append(n.forgot, id)
 }
 
 // hear notes a request of a minion.
@@ -121,6 +128,12 @@ func TestMinionThatAnswersNothingIsDeaf(t *testing.T) {
 		b.answer("b", second)
 		time.Sleep(askedAgain)
 		b.wantDeaf("a")
+		b.near.mu.Lock()
+		forgot := slices.Compact(slices.Clone(b.near.forgot))
+		b.near.mu.Unlock()
+		if !slices.Contains(forgot, "a") || slices.Contains(forgot, "b") {
+			b.Errorf("answers of %q were revoked, want those of a", forgot)
+		}
 		b.wantOpen("a", first, second)
 		b.wantOpen("b")
 		b.answer("a", second)
