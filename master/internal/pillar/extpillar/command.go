@@ -97,7 +97,12 @@ func (r *Runner) runCommand(parent context.Context, e *Entry, m Minion) ([]byte,
 	if !ok {
 		return nil, errHangs
 	}
-	defer leave()
+	isStarted := false
+	defer func() {
+		if !isStarted {
+			leave()
+		}
+	}()
 
 	select {
 	case r.commands <- struct{}{}:
@@ -118,8 +123,10 @@ func (r *Runner) runCommand(parent context.Context, e *Entry, m Minion) ([]byte,
 		return nil, errClosed
 	}
 
-	// A command that cannot be killed, or has left a process behind, keeps its place.
+	// A command that cannot be killed, or has left a process behind, keeps its place, and that of a suspect.
+	isStarted = true
 	exe.Ended = func() {
+		leave()
 		<-r.commands
 		r.work.Done()
 	}

@@ -16,6 +16,7 @@ import (
 
 	"saltern/master/value"
 	"saltern/test/await"
+	"saltern/test/check"
 	"saltern/test/logged"
 )
 
@@ -264,6 +265,35 @@ func TestPlaceOfLeftovers(t *testing.T) {
 	v, _, err := run(t, r, Parse("cmd_yaml", "echo b: 1"), "m")
 	if waited := time.Since(began); err != nil || v.Value("b") == nil || waited < 3700*time.Millisecond {
 		t.Errorf("%v %v after %v", v, err, waited)
+	}
+}
+
+// TestShareOfLeftovers: what a suspect has left behind keeps its part of the places for suspects.
+func TestShareOfLeftovers(t *testing.T) {
+	r := newRunner(t, Config{AtOnce: 4})
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	leaves := Parse("cmd_yaml", "setsid sh -c 'while [ ! -e "+pipe+" ]; do sleep 0.05; done' & echo >"+pipe+".began")
+	other := Parse("cmd_yaml", "echo b: 1")
+	r.suspects.note(leaves.command, time.Now())
+	r.suspects.note(other.command, time.Now())
+
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan struct{})
+	go func() {
+		defer close(left)
+		_, _, _ = r.Run(ctx, leaves, Minion{ID: "m"}, nil)
+	}()
+	await.That(t, "the process that stays", func() bool { _, err := os.Stat(pipe + ".began"); return err == nil })
+	leave()
+	<-left
+	if _, _, err := run(t, r, other, "m"); !errors.Is(err, errHangs) {
+		t.Errorf("another suspect, while it stays: %v", err)
+	}
+
+	check.Must(t, os.WriteFile(pipe, nil, 0o600))
+	await.That(t, "the share", func() bool { return len(r.commands) == 0 })
+	if _, _, err := run(t, r, other, "m"); err != nil {
+		t.Errorf("afterwards: %v", err)
 	}
 }
 

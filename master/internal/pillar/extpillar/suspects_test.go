@@ -87,7 +87,7 @@ func TestHangMakesSuspect(t *testing.T) {
 
 // TestSomeHangAtOnce: commands run while those of two minions hang, and after they have hung at the same time.
 func TestSomeHangAtOnce(t *testing.T) {
-	r := newRunner(t, Config{Limit: time.Second})
+	r := newRunner(t, Config{Limit: 5 * time.Second})
 	e := Parse("cmd_yaml", "case %s in hang*) sleep 60;; esac; echo 'id: %s'")
 	var hanging sync.WaitGroup
 	for _, id := range []string{"hang1", "hang2"} {
