@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode/utf16"
 
 	"saltern/master/conf"
 )
@@ -26,7 +27,7 @@ var (
 	base64Lines = regexp.MustCompile(`[A-Za-z0-9+/_-]{16,}(?:\s+[A-Za-z0-9+/_-]+)+={0,2}`)
 	hexRun      = regexp.MustCompile(`[0-9A-Fa-f]{10,}`)
 	percent     = regexp.MustCompile(`%[0-9A-Fa-f]{2}`)
-	backslash   = regexp.MustCompile(`(?s)\\(?:u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|.)`)
+	backslash   = regexp.MustCompile(`(?s)\\(?:u[dD][89abAB][0-9A-Fa-f]{2}\\u[dD][c-fC-F][0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2}|.)`)
 )
 
 // standardAlphabet replaces the letters of the alphabet of base64 for URLs.
@@ -122,8 +123,8 @@ func (m *mask) isInEscaped(text string, depth int) bool {
 	if strings.Contains(text, `'"'"'`) {
 		plain = append(plain, strings.ReplaceAll(text, `'"'"'`, `'`))
 	}
-	if strings.Contains(text, `''`) || strings.Contains(text, `""`) {
-		plain = append(plain, strings.ReplaceAll(strings.ReplaceAll(text, `''`, `'`), `""`, `"`))
+	for _, quote := range []string{`'`, `"`} { // doubled within quotes of the same kind only
+		plain = append(plain, strings.ReplaceAll(text, quote+quote, quote))
 	}
 	if strings.Contains(text, "&") {
 		plain = append(plain, html.UnescapeString(text))
@@ -143,7 +144,7 @@ func percentByte(code string) string {
 	return string(b)
 }
 
-// unescaped returns the character of an escape sequence such as \n, \", \xe4 and \u00e4.
+// unescaped returns the character of an escape sequence such as \n, \", \xe4, \u00e4 and \ud83d\ude00.
 func unescaped(code string) string {
 	switch rest := code[2:]; code[1] {
 	case 'n':
@@ -157,9 +158,15 @@ func unescaped(code string) string {
 			return percentByte(code[1:])
 		}
 	case 'u':
-		if n, err := strconv.ParseUint(rest, 16, 32); err == nil {
-			return string(rune(n))
+		first, second, isPair := strings.Cut(rest, `\u`) // two halves of a character beyond U+FFFF
+		n, err := strconv.ParseUint(first, 16, 32)
+		if err != nil {
+			break
 		}
+		if low, err := strconv.ParseUint(second, 16, 32); isPair && err == nil {
+			return string(utf16.DecodeRune(rune(n), rune(low)))
+		}
+		return string(rune(n))
 	}
 	return code[1:]
 }

@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"html"
+	"maps"
 	"math/rand/v2"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,13 +70,32 @@ func TestEncodedSecretsAreHidden(t *testing.T) {
 		secret := "x" + text(6, 24) + "y"
 		side := &pillar.Outcome{Pillar: value.NewMap("password", secret, "motto", "an open word")}
 		m := newMask(&secretNames{}, nil, []*pillar.Outcome{side}, nil)
-		for name, encode := range encodings {
-			for outer, again := range encodings {
-				written := again(text(0, 4) + encode(text(0, 4)+secret+text(0, 4)) + text(0, 4))
+		for _, name := range slices.Sorted(maps.Keys(encodings)) {
+			for _, outer := range slices.Sorted(maps.Keys(encodings)) {
+				inner := encodings[name](text(0, 4) + secret + text(0, 4))
+				before := strings.TrimRight(text(0, 4), `\`) // which would escape what follows
+				written := encodings[outer](before + inner + text(0, 4))
 				shown, isHidden := m.text(written)
 				if !isHidden || !strings.Contains(shown, "(hidden)") {
 					t.Errorf("%s in %s: %q is shown as %q, with the secret %q", name, outer, written, shown, secret)
 				}
+			}
+		}
+	}
+}
+
+// TestHardSecretsAreHidden: secrets that hold what an encoding treats in a special way are hidden.
+func TestHardSecretsAreHidden(t *testing.T) {
+	for secret, texts := range map[string][]string{
+		`xaaa""aaa'aaay`: {`'xaaa""aaa''aaay'`},
+		`xaaa''aaa"aaay`: {`"xaaa''aaa""aaay"`},
+		"pass😀word":      {`"pass\ud83d\ude00word"`, `{\"a\": \"pass\\uD83D\\uDE00word\"}`},
+	} {
+		side := &pillar.Outcome{Pillar: value.NewMap("password", secret)}
+		m := newMask(&secretNames{}, nil, []*pillar.Outcome{side}, nil)
+		for _, text := range texts {
+			if shown, isHidden := m.text(text); !isHidden {
+				t.Errorf("%q is shown as %q, with the secret %q", text, shown, secret)
 			}
 		}
 	}
