@@ -155,6 +155,7 @@ func TestAttack57FilePaths(t *testing.T) {
 
 				code, text = b.Get("/files?" + url.Values{"env": {env}, "dir": {p}}.Encode())
 				_, list, _ := strings.Cut(text, `<ul class="files">`)
+				list, _, _ = strings.Cut(list, "</ul>") // a button below it has the word secrets
 				if code >= 500 || strings.Contains(list, "passwd") || strings.Contains(list, "secret") ||
 					len(text) > 150_000 {
 					t.Errorf("folder %.100q of %q: %d %.3000s", p, env, code, text)
