@@ -51,7 +51,7 @@ func (e *NoAnswer) Error() string { return e.Text }
 type StopOrders interface {
 	// Leave leaves an order. When it returns without an error, the order is durable, and the master sends no
 	// further part of the batch. isNew is false if the order had been left before.
-	Leave(ctx context.Context, jid, master string) (isNew bool, err error)
+	Leave(ctx context.Context, jid, master string) (added bool, err error)
 	// Left reports whether an order was left and the master has not obeyed it yet.
 	Left(ctx context.Context, jid, master string) (bool, error)
 }
@@ -93,7 +93,7 @@ func batchStatus(c *call) (any, error) {
 		owner := c.ownerOfBatch(jid)
 		status, err = c.BatchesElsewhere.Status(c.ctx, jid, owner.id)
 		if err != nil && c.isOrderLeft(jid, owner) {
-			return nil, fmt.Errorf("an order to stop the batch was left for the master that runs it: no further minion gets the job. %w", err)
+			return nil, fmt.Errorf("an order to stop the batch was left for the master that runs it: no further minion gets the job (%s does not answer)", owner.id)
 		}
 		if err != nil {
 			return nil, err
@@ -186,11 +186,11 @@ func (c *call) stopElsewhere(ctx context.Context, jid string) (stopped bool, err
 		return stopped, err
 	}
 
-	isNew, orderErr := c.StopOrders.Leave(ctx, jid, owner.id)
+	added, orderErr := c.StopOrders.Leave(ctx, jid, owner.id)
 	if orderErr != nil {
-		return false, fmt.Errorf("%w. The order to stop the batch may not outlast that: %w", err, orderErr)
+		return false, fmt.Errorf("%w. An order to stop the batch may not be in the shared folder: %w", err, orderErr)
 	}
-	return isNew, nil
+	return added, nil
 }
 
 // isOrderLeft reports whether an order to stop a batch waits for its master.

@@ -87,8 +87,8 @@ type Manager struct {
 
 	// Times at which the last look for orders that succeeded, or failed, began.
 	goodLook, failedLook time.Time
-	disobeyed            map[string]bool // batches whose orders could not be obeyed, and the log says so
-	heldBack             bool            // a batch waits until the orders are known, and the log says so
+	disobeyed            map[string]time.Time // when orders for batches could not be obeyed, by job id
+	heldBack             bool                 // a batch waits until the orders are known, and the log says so
 }
 
 type driven struct {
@@ -97,8 +97,8 @@ type driven struct {
 	// begun means that some minions have the job. Without it, an [Own] batch ends when its job cannot
 	// be sent.
 	begun bool
-	// isNew means that the caller who begins the batch waits: nobody can have ordered to stop it.
-	isNew bool
+	// callerWaits means that the caller who begins the batch waits: nobody can have ordered to stop it.
+	callerWaits bool
 }
 
 // NewManager returns a Manager. The caller must call Run once.
@@ -110,7 +110,7 @@ func NewManager(cfg Config) *Manager {
 		stops:     make(chan stopping),
 		looks:     make(chan orderLook),
 		stopped:   make(chan struct{}),
-		disobeyed: map[string]bool{},
+		disobeyed: map[string]time.Time{},
 	}
 	m.updateWanted()
 	return m
@@ -311,10 +311,10 @@ func (m *Manager) adoptBatch(ctx context.Context, jid string, resumed bool) erro
 	}
 
 	b := &driven{
-		State: s,
-		kept:  kept,
-		begun: !kept.Bool(ownKey) || len(s.Active)+len(s.Done) > 0,
-		isNew: !resumed,
+		State:       s,
+		kept:        kept,
+		begun:       !kept.Bool(ownKey) || len(s.Active)+len(s.Done) > 0,
+		callerWaits: !resumed,
 	}
 	isNew := !resumed && !slices.Contains(m.waiting, jid) && !kept.Bool(ownKey)
 	if s.Halted == "" && len(m.batches) >= maxActive {
@@ -346,7 +346,7 @@ func (m *Manager) adoptBatch(ctx context.Context, jid string, resumed bool) erro
 
 	m.reconcile(ctx, jid, b)
 	m.advance(ctx, jid, b)
-	b.isNew = false
+	b.callerWaits = false
 	if b.Halted != "" {
 		return errors.New(b.Halted)
 	}
@@ -422,7 +422,7 @@ func (m *Manager) giveUpLate(ctx context.Context) {
 func (m *Manager) advance(ctx context.Context, jid string, b *driven) {
 	before := len(b.kept.Map("done").Keys()) + len(b.kept.Map("failed").Keys())
 	var next []string
-	if m.mayGoOn(b) {
+	if b.Halted == "" && len(b.Pending) > 0 && m.mayGoOn(b) {
 		next, _ = b.Next(m.cfg.Now())
 	}
 	if len(next) == 0 && !b.Over() && before == len(b.Done)+len(b.Failed) {
@@ -436,6 +436,15 @@ func (m *Manager) advance(ctx context.Context, jid string, b *driven) {
 			b.Halted = "its state cannot be written"
 			b.Fill(b.kept, m.cfg.Now())
 			next = nil
+		}
+	}
+
+	if len(next) > 0 && !m.mayGoOn(b) { // writing the state took too long
+		b.putBack(next)
+		next = nil
+		b.Fill(b.kept, m.cfg.Now())
+		if err := m.writeState(jid, b.kept); err != nil {
+			m.cfg.Log.Error("the state of a batch cannot be kept", "jid", jid, "error", err)
 		}
 	}
 

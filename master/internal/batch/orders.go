@@ -2,6 +2,8 @@ package batch
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -21,6 +23,10 @@ const (
 	// OrdersKnownFor is how long the Manager acts on what it saw at a look. Whoever has left an order may rely on
 	// it after this time.
 	OrdersKnownFor = 5 * time.Second
+	// failedLookFor is how long a look that failed counts as one that fails: each may take a while.
+	failedLookFor = 30 * time.Second
+	// obeyAgainAfter is how long an order waits that could not be obeyed.
+	obeyAgainAfter = time.Minute
 )
 
 // orderLook is what a look for orders has found.
@@ -68,13 +74,17 @@ func (m *Manager) obey(ctx context.Context, look orderLook) (obeyed []string) {
 		return nil
 	}
 
+	maps.DeleteFunc(m.disobeyed, func(jid string, _ time.Time) bool { return !slices.Contains(look.jids, jid) })
 	for _, jid := range look.jids {
+		isUnderWay := m.batches[jid] != nil
+		if !isUnderWay && isSince(m.cfg.Now(), m.disobeyed[jid], obeyAgainAfter) {
+			continue
+		}
+
 		result := m.stopNow(ctx, jid)
 		if result.err != nil {
-			if !m.disobeyed[jid] {
-				m.disobeyed[jid] = true
-				m.cfg.Log.Error("a batch is not stopped as another master has ordered", "jid", jid, "error", result.err)
-			}
+			m.disobeyed[jid] = m.cfg.Now()
+			m.cfg.Log.Error("a batch is not stopped as another master has ordered", "jid", jid, "error", result.err)
 			continue
 		}
 		if result.stopped {
@@ -96,7 +106,7 @@ func (m *Manager) obey(ctx context.Context, look orderLook) (obeyed []string) {
 // OrdersKnownFor. If the shared folder does not answer, orders come from the other masters alone, which must all be
 // connected then.
 func (m *Manager) mayGoOn(b *driven) bool {
-	if m.cfg.Orders == nil || !b.kept.Bool(ownKey) || b.isNew {
+	if m.cfg.Orders == nil || !b.kept.Bool(ownKey) || b.callerWaits {
 		return true
 	}
 
@@ -104,7 +114,8 @@ func (m *Manager) mayGoOn(b *driven) bool {
 	if isSince(now, m.goodLook, OrdersKnownFor) {
 		return true
 	}
-	if isSince(now, m.failedLook, failedLookFor) && m.cfg.Orders.Reachable() {
+	isSilent := m.failedLook.After(m.goodLook) && isSince(now, m.failedLook, failedLookFor)
+	if isSilent && m.cfg.Orders.Reachable() {
 		return true
 	}
 	isStart := m.goodLook.IsZero() && m.failedLook.IsZero() // the first look is on its way
@@ -114,9 +125,6 @@ func (m *Manager) mayGoOn(b *driven) bool {
 	}
 	return false
 }
-
-// failedLookFor is how long a look that failed counts as one that fails: each may take a while.
-const failedLookFor = 30 * time.Second
 
 // isSince reports whether less than span has passed since a time, by the clock of the wall and by that which nobody
 // sets. The one stands still while the machine sleeps, the other one may be set.

@@ -58,6 +58,7 @@ func TestBatchesWaitForOrders(t *testing.T) {
 		orders *fakeOrders // nil: there are no other masters
 		looks  bool
 		later  time.Duration // how long after that a minion returns
+		ticks  time.Duration // how long the clock goes on each time it is read
 		want   string        // further minions that get the job
 	}{
 		{name: "no other masters", want: "b"},
@@ -65,6 +66,7 @@ func TestBatchesWaitForOrders(t *testing.T) {
 		{name: "no order", orders: &fakeOrders{}, looks: true, later: OrdersKnownFor - time.Second, want: "b"},
 		{name: "an order for another batch", orders: &fakeOrders{jids: []string{"20261123000000000009"}}, looks: true, want: "b"},
 		{name: "an old look", orders: &fakeOrders{}, looks: true, later: OrdersKnownFor},
+		{name: "a freeze before the next minion", orders: &fakeOrders{}, looks: true, ticks: time.Second},
 		{name: "a clock that was set back", orders: &fakeOrders{}, looks: true, later: -time.Hour},
 		{name: "a folder that is away", orders: &fakeOrders{err: broken}, looks: true, want: "b"},
 		{name: "a folder and a master that are away", orders: &fakeOrders{err: broken, cut: true}, looks: true},
@@ -79,12 +81,30 @@ func TestBatchesWaitForOrders(t *testing.T) {
 				w.look(c.orders)
 			}
 			w.now = w.now.Add(c.later)
+			w.m.cfg.Now = func() time.Time {
+				w.now = w.now.Add(c.ticks)
+				return w.now
+			}
 			w.ofUser()
 			if got := strings.Join(w.published, " "); got != strings.TrimSpace("a "+c.want) {
 				t.Errorf("published to %s, want a %s", got, c.want)
 			}
 		})
 	}
+}
+
+// TestBatchesWaitAfterGoodLook: a look that failed says nothing once a later one has succeeded.
+func TestBatchesWaitAfterGoodLook(t *testing.T) {
+	orders := &fakeOrders{err: errors.New("the volume is away")}
+	w := newWorld(t)
+	w.m.cfg.Orders = orders
+	w.look(orders)
+	orders.err = nil
+	w.now = w.now.Add(lookForOrders)
+	w.look(orders)
+	w.now = w.now.Add(2 * OrdersKnownFor)
+	w.ofUser()
+	w.want("a", "progress progress")
 }
 
 // TestOrdersAreObeyed: an order that was left stops the batch before its next minion, also after a restart. It is
@@ -128,6 +148,19 @@ func TestOrderThatCannotBeObeyed(t *testing.T) {
 		t.Errorf("removed %v", orders.removed)
 	}
 	w.want("a", "progress progress halted")
+
+	tries := w.m.disobeyed[jid]
+	orders.jids = []string{jid}
+	w.look(orders)
+	if !w.m.disobeyed[jid].Equal(tries) {
+		t.Error("the order was tried again at once")
+	}
+	w.now = w.now.Add(obeyAgainAfter)
+	orders.jids = []string{jid}
+	w.look(orders)
+	if w.m.disobeyed[jid].Equal(tries) {
+		t.Error("the order was not tried again")
+	}
 }
 
 // TestManagerLooksForOrders: the Manager looks by itself, and ends while it does.

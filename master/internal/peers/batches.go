@@ -230,7 +230,7 @@ func (b *Batches) askList(ctx context.Context) (list []*value.Map, unknown map[s
 	answers, silent := b.askEach(ctx, value.NewMap("do", listBatch))
 	unknown = map[string]error{}
 	for _, peer := range silent {
-		unknown[peer] = errors.New("the master did not answer: its batches may go on; ask again when it is back")
+		unknown[peer] = errors.New("the master did not answer, or is of an older version: its batches may go on; ask again when it is back")
 	}
 
 	for peer, answer := range answers {

@@ -388,7 +388,20 @@ func (m *Membership) NewBatches(bus *event.Bus, fire func(tag string, data *valu
 
 // NewStopOrders returns the orders to stop batches of masters that do not answer.
 func (m *Membership) NewStopOrders(bus *event.Bus, fire func(tag string, data *value.Map)) *StopOrders {
-	return NewStopOrders(m.Options.ClusterPKIDir, m.others(bus, fire))
+	others := m.others(bus, fire)
+	others.Peers = m.ownPeers
+	return NewStopOrders(m.Options.ClusterPKIDir, others)
+}
+
+// ownPeers reports for each other master of this kind whether it is connected. A Salt master leaves no orders.
+func (m *Membership) ownPeers() map[string]bool {
+	connected := map[string]bool{}
+	for _, p := range m.Pool.Status().Peers {
+		if p.Own {
+			connected[p.ID] = p.Connected
+		}
+	}
+	return connected
 }
 
 func (m *Membership) others(bus *event.Bus, fire func(tag string, data *value.Map)) Others {

@@ -24,6 +24,12 @@ const (
 	maxOrders = 1000
 	// ordersWait is how long a caller waits for the shared folder.
 	ordersWait = 10 * time.Second
+	// lookWait is how long a look for orders waits for it. What a slower look finds is too old to act on: it fails
+	// instead, as if the folder hung.
+	lookWait = batch.OrdersKnownFor - 2*time.Second
+	// orderCountsAfter is how long after it was left an order counts, whatever its master has begun on the strength of
+	// an older look.
+	orderCountsAfter = batch.OrdersKnownFor + time.Second
 	// shownOrderWait is how long a page waits for it.
 	shownOrderWait = time.Second
 	// orderPoll is how often the maker of an order looks whether it is obeyed.
@@ -62,7 +68,7 @@ func (o *StopOrders) folderOf(master string) string {
 }
 
 // Leave implements runner.StopOrders.
-func (o *StopOrders) Leave(ctx context.Context, jid, master string) (isNew bool, err error) {
+func (o *StopOrders) Leave(ctx context.Context, jid, master string) (added bool, err error) {
 	if !jobs.Valid(jid) {
 		return false, fmt.Errorf("%.40q is no job id", jid)
 	}
@@ -72,8 +78,8 @@ func (o *StopOrders) Leave(ctx context.Context, jid, master string) (isNew bool,
 		if err := o.checkShared(); err != nil {
 			return err
 		}
-		isNew, err := addOrder(path, o.others.ID+" orders "+master+" to stop this batch\n")
-		if err == nil && !isNew {
+		added, err := addOrder(path, o.others.ID+" orders "+master+" to stop this batch\n")
+		if err == nil && !added {
 			err = fs.ErrExist
 		}
 		return err
@@ -96,7 +102,7 @@ func (o *StopOrders) checkShared() error {
 }
 
 // addOrder writes an order unless it is there. It returns when the order is durable.
-func addOrder(path, text string) (isNew bool, err error) {
+func addOrder(path, text string) (added bool, err error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return false, err
@@ -113,13 +119,19 @@ func addOrder(path, text string) (isNew bool, err error) {
 		return false, fmt.Errorf("%d orders wait for it: start it, or remove the files in %s if it will never run again",
 			len(entries), dir)
 	}
-	return true, errors.Join(durable.Replace(path, []byte(text), 0o600), durable.SyncDir(filepath.Dir(dir)))
+
+	orders := filepath.Dir(dir)
+	return true, errors.Join(
+		durable.Replace(path, []byte(text), 0o600),
+		durable.SyncDir(orders),
+		durable.SyncDir(filepath.Dir(orders)),
+	)
 }
 
 // awaitObeyed waits until a master that runs has seen the order: until it has removed it, or for as long as the
 // master acts on what it saw before.
 func (o *StopOrders) awaitObeyed(ctx context.Context, path string) error {
-	until := time.NewTimer(batch.OrdersKnownFor + time.Second)
+	until := time.NewTimer(orderCountsAfter)
 	defer until.Stop()
 	poll := time.NewTicker(orderPoll)
 	defer poll.Stop()
@@ -147,30 +159,48 @@ func (o *StopOrders) Left(ctx context.Context, jid, master string) (bool, error)
 	if !jobs.Valid(jid) {
 		return false, nil
 	}
+
+	var leftAt time.Time
 	err := o.onDisk(ctx, shownOrderWait, func() error {
-		_, err := os.Lstat(filepath.Join(o.folderOf(master), jid))
+		info, err := os.Lstat(filepath.Join(o.folderOf(master), jid))
+		if err == nil {
+			leftAt = info.ModTime()
+		}
 		return err
 	})
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	return err == nil, err
+	if err != nil {
+		return false, err
+	}
+
+	// The clock of the file server may differ.
+	age := time.Since(leftAt)
+	isYoung := age < orderCountsAfter && age > -orderCountsAfter
+	return !isYoung, nil
 }
 
 // Mine implements batch.Orders.
 func (o *StopOrders) Mine(ctx context.Context) (jids []string, err error) {
 	var found []string
-	err = o.onDisk(ctx, ordersWait, func() error {
-		entries, err := os.ReadDir(o.folderOf(o.others.ID))
+	err = o.onDisk(ctx, lookWait, func() error {
+		folder := o.folderOf(o.others.ID)
+		entries, err := os.ReadDir(folder)
 		for _, entry := range entries {
 			if jobs.Valid(entry.Name()) { // others are being written
 				found = append(found, entry.Name())
 			}
 		}
-		if errors.Is(err, fs.ErrNotExist) {
-			err = o.checkShared()
+		if !errors.Is(err, fs.ErrNotExist) {
+			return err
 		}
-		return err
+
+		// An NFS client may remember for a minute that the folder is not there: let it be there before the first order.
+		if err := o.checkShared(); err != nil {
+			return err
+		}
+		return os.MkdirAll(folder, 0o700)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("look for orders to stop batches: %w", err)

@@ -130,10 +130,40 @@ func TestOrdersThatCannotBeLeft(t *testing.T) {
 			"mine":   func() error { _, err := o.Mine(t.Context()); return err },
 			"remove": func() error { return o.Remove(t.Context(), []string{orderedBatch}) },
 		} {
+			bound := ordersWait
+			if what == "mine" {
+				bound = lookWait
+			}
 			began := time.Now()
-			if err := ask(); !errors.Is(err, errOrdersSilent) || time.Since(began) > ordersWait {
+			if err := ask(); !errors.Is(err, errOrdersSilent) || time.Since(began) > bound {
 				t.Errorf("%s: %v after %s", what, err, time.Since(began))
 			}
 		}
 	})
+}
+
+// TestFolderOfOrdersIsThereBeforeThem: a master that looks makes its folder, which its NFS client then asks for anew.
+func TestFolderOfOrdersIsThereBeforeThem(t *testing.T) {
+	o := NewStopOrders(sharedFolder(t), othersOf("c1", newTestBus(), nil))
+	if jids, err := o.Mine(t.Context()); len(jids) > 0 || err != nil {
+		t.Errorf("%v, %v", jids, err)
+	}
+	if _, err := os.Stat(o.folderOf("c1")); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestYoungOrderDoesNotCount: a page says that a batch is stopped when its master cannot go on with it any more.
+func TestYoungOrderDoesNotCount(t *testing.T) {
+	o := NewStopOrders(sharedFolder(t), othersOf("c1", newTestBus(), nil))
+	path := filepath.Join(o.folderOf("c2"), orderedBatch)
+	_, err := addOrder(path, "")
+	check.Must(t, err)
+	for age, want := range map[time.Duration]bool{0: false, 2 * orderCountsAfter: true, -time.Hour: true} {
+		at := time.Now().Add(-age)
+		check.Must(t, os.Chtimes(path, at, at))
+		if left, err := o.Left(t.Context(), orderedBatch, "c2"); left != want || err != nil {
+			t.Errorf("after %s: %t, %v", age, left, err)
+		}
+	}
 }
