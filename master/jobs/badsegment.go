@@ -127,7 +127,8 @@ func badContent(b []byte) error {
 
 	m := b[len(segmentMagic):segmentHead]
 	first := b[segmentHead:min(len(b), segmentHead+markSize)]
-	if len(first) == markSize && tornBytes(first) > 0 && string(first) != string(m) {
+	isForeign := len(first) == markSize && tornBytes(first) > 0 && string(first) != string(m)
+	if isForeign && resync(b[segmentHead:], mark(m)) < 0 { // else the first record alone is damaged
 		return errDamagedHead
 	}
 	return nil

@@ -25,6 +25,9 @@ var spoilt = map[string]func(path string, whole []byte) error{
 	"mark": func(path string, whole []byte) error {
 		return os.WriteFile(path, withoutIndex(changed(whole, 12)), 0o600)
 	},
+	"head and first record": func(path string, whole []byte) error {
+		return os.WriteFile(path, withoutIndex(changed(changed(whole, 12), segmentHead)), 0o600)
+	},
 	"folder":    func(path string, _ []byte) error { return os.Mkdir(path, 0o700) },
 	"not empty": func(path string, _ []byte) error { return os.MkdirAll(path+"/x", 0o700) },
 	"link":      func(path string, _ []byte) error { return os.Symlink("/etc/passwd", path) },
@@ -154,4 +157,40 @@ func TestReturnThatComesAgainWhenItIsOld(t *testing.T) {
 	if got.Map("m1").Str("return") != "again" || got.Map("m2").Str("return") != "young" {
 		t.Errorf("returns %v", got)
 	}
+}
+
+// TestDamagedMarkOfFirstRecord: it costs that record alone.
+func TestDamagedMarkOfFirstRecord(t *testing.T) {
+	cfg := Config{Dir: filepath.Join(t.TempDir(), "jobs")}
+	openAgain := func() *Local {
+		c, err := Open(cfg, slog.New(slog.DiscardHandler))
+		check.Must(t, err)
+		return c
+	}
+
+	ctx := await.Context(t)
+	c := openAgain()
+	for i := range 3 {
+		save(t, c, ret(jid1, fmt.Sprintf("m%d", i), i))
+	}
+	check.Must(t, c.Close(ctx))
+	paths, err := filepath.Glob(filepath.Join(cfg.Dir+".journal", "*"+keptSuffix))
+	check.Must(t, err)
+	if len(paths) != 1 {
+		t.Fatalf("segments %v", paths)
+	}
+	whole, err := os.ReadFile(paths[0])
+	check.Must(t, err)
+	check.Must(t, os.WriteFile(paths[0], withoutIndex(changed(whole, segmentHead)), 0o600))
+
+	c = openAgain()
+	got, err := c.Returns(ctx, jid1)
+	check.Must(t, err)
+	if got.Len() != 2 || got.Map("m2") == nil {
+		t.Errorf("returns of %v", got.Keys())
+	}
+	if c.SegmentFault() == nil {
+		t.Error("nothing tells of the record that is lost")
+	}
+	check.Must(t, c.Close(ctx))
 }

@@ -357,7 +357,12 @@ func (c *Cluster) cacheRecord(ctx context.Context, r *record) error {
 	const mostAhead = time.Hour
 	age := c.Local.cfg.Now().Sub(time.Unix(0, r.time))
 	if c.cfg.Keep > 0 && age > c.cfg.Keep {
-		return nil // so is the record: a master that was away hands it over, or its clock is wrong
+		jobAt, err := Time(r.jid)
+		isAhead := err != nil || c.Local.cfg.Now().Sub(jobAt) < -mostAhead
+		if isAhead {
+			return nil // the record is too old: a master that was away hands it over
+		}
+		r.time = jobAt.UnixNano() // the job is younger than its record: the clock of a master is behind
 	}
 	if age < -mostAhead {
 		r.time = 0 // the clock of a master is wrong

@@ -275,30 +275,35 @@ func (h *home) holdsReturn(jid, minion string) bool {
 	var mayBeOld []place
 	found := false
 	h.eachOf(jid, func(g *homeSegment) bool {
-		at := g.find(want)
-		switch {
-		case at < 0:
-		case g.from < h.cutoff:
-			mayBeOld = append(mayBeOld, place{g, g.refs[at]})
-		default:
-			found = true
+		copies := g.find(want)
+		if g.from >= h.cutoff {
+			found = len(copies) > 0
+			return !found
 		}
-		return !found
+		for _, r := range copies {
+			mayBeOld = append(mayBeOld, place{g, r})
+		}
+		return true
 	})
 	return found || slices.ContainsFunc(mayBeOld, h.isYoung)
 }
 
-// find returns the index of the first record of a job and a kind, or -1.
-func (g *homeSegment) find(want ref) int {
+// find returns the places of all records of a job and a kind.
+func (g *homeSegment) find(want ref) (refs []ref) {
 	same := func(r ref) bool { return r.job == want.job && r.what == want.what }
-	at, _ := slices.BinarySearchFunc(g.refs[:g.sorted], want, compareRefs)
-	if at < g.sorted && same(g.refs[at]) {
-		return at
+	begin, _ := slices.BinarySearchFunc(g.refs[:g.sorted], want, compareRefs)
+	for _, r := range g.refs[begin:g.sorted] {
+		if !same(r) {
+			break
+		}
+		refs = append(refs, r)
 	}
-	if at = slices.IndexFunc(g.refs[g.sorted:], same); at >= 0 {
-		return g.sorted + at
+	for _, r := range g.refs[g.sorted:] {
+		if same(r) {
+			refs = append(refs, r)
+		}
 	}
-	return -1
+	return refs
 }
 
 // holdsLoad reports whether the home has a load of a job.
