@@ -286,10 +286,16 @@ func numberOf(v any) (float64, bool) {
 	case int64:
 		return float64(v), true
 	case float64:
-		return v, v == v
+		if math.IsNaN(v) {
+			return 0, false
+		}
+		return v, true
 	case string:
 		n, err := strconv.ParseFloat(v, 64)
-		return n, err == nil && n == n
+		if err != nil || math.IsNaN(n) {
+			return 0, false
+		}
+		return n, true
 	}
 	return 0, false
 }
