@@ -164,6 +164,7 @@ func (s *Service) admitCaller(
 		}
 		return caller, refusal
 	}
+	detail := "" // of the record of a refusal
 	defer func() {
 		if refusal != nil {
 			if o.via != "" { // Salt's own text would suggest a wrong password
@@ -171,12 +172,14 @@ func (s *Service) admitCaller(
 			}
 			r := o.callRecord(caller, form, fun)
 			r.Result = audit.Refused
+			r.Detail = detail
 			s.cfg.Audit.Note(r)
 		}
 	}()
 
 	if !caller.All {
 		if !acl.IsWellFormed(fun) && len(caller.Permissions) > 0 {
+			detail = "no valid name of a function"
 			return caller, (&eauth.Failure{
 				Name:    "SaltInvocationError",
 				Message: "A command invocation error occurred: Check syntax.",

@@ -32,6 +32,9 @@ func run(ctx context.Context, s *Service, c call) (any, error) {
 	if o == nil || !mayRun(o.Job, c.by) {
 		r := s.record(ctx, c.by, runRunner, name)
 		r.Result = audit.Refused
+		if o == nil {
+			r.Detail = "there is no such saved job"
+		}
 		s.cfg.Audit.Note(r)
 		return nil, badf("there is no saved job %.80q that %s may run: saved.jobs lists them, and may_run of a job names who may run it",
 			name, who(c.by))

@@ -203,8 +203,8 @@ func auditRowOf(r audit.Record) auditRow {
 	return row
 }
 
-// refusalWord returns why an act was refused whose record does not say it, or "". Records say nothing of a wrong
-// name or password, and of a right that is missing.
+// refusalWord returns why an act was refused whose record does not say it, or "". The record of a log-in has a reason
+// only if nobody could check the password. That of an act has one unless a right is missing.
 func refusalWord(r audit.Record) string {
 	switch {
 	case r.Result != audit.Refused:
