@@ -1,6 +1,8 @@
 package printable
 
 import (
+	"encoding/csv"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -83,5 +85,11 @@ func TestRow(t *testing.T) {
 	row := Row(cells...)
 	if !strings.Contains(row, "a\nb") || !strings.HasSuffix(row, "\"1,5\"\r\n") {
 		t.Errorf("%q", row)
+	}
+
+	read, err := csv.NewReader(strings.NewReader(row)).Read()
+	want := []string{"web1", "a\nb\nc\r", `say "x"`, "", "1,5"} // the reader of Go makes \r\n one \n
+	if err != nil || !slices.Equal(read, want) {
+		t.Errorf("%q: %v", read, err)
 	}
 }
