@@ -456,7 +456,7 @@ func namesIn(body []byte) ([]string, error) {
 		switch {
 		case isShape && wrong.Field != "": // one field is odd, and the others are read
 		case isShape:
-			return nil, fmt.Errorf("the body is JSON, but %s and no object, as git servers send it", wrong.Value)
+			return nil, fmt.Errorf("the body is JSON, but it is a %s and no object, as git servers send it", wrong.Value)
 		case err != nil:
 			return nil, errors.New("the body is no JSON: choose the content type application/json")
 		}
@@ -486,5 +486,12 @@ func withoutUser(name string) string {
 		return name
 	}
 	authority, _, _ := strings.Cut(rest, "/")
+	behind := authority[strings.LastIndexByte(authority, ']')+1:] // the address of IPv6
+	if _, port, _ := strings.Cut(behind, ":"); !strings.Contains(authority, "@") && !isPort(port) {
+		authority = rest // "user:pa/ss@host": what looks like a port is the beginning of a password
+	}
 	return scheme + "://" + rest[strings.LastIndexByte(authority, '@')+1:]
 }
+
+// isPort reports whether a text may be the port of a URL.
+func isPort(text string) bool { return strings.Trim(text, "0123456789") == "" }

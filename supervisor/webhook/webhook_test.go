@@ -366,12 +366,13 @@ func TestPasswordInAURL(t *testing.T) {
 			Log:     slog.New(slog.NewTextHandler(lines, nil)),
 			Fetch:   func(context.Context, string) error { return answer },
 		})
-		for _, url := range []string{"https://user:hunter2@example.com/x.git", "https://hunter2@example.com/x@y.git", "ssh://a:hunter2@b@example.com/x"} {
+		for _, url := range []string{"https://user:hunter2@example.com/x.git", "https://hunter2@example.com/x@y.git", "ssh://a:hunter2@b@example.com/x",
+			"https://u:pa/hunter2@example.com/x", "https://[::1]:8443/example.com/x@y"} {
 			names, err := namesIn([]byte(`{"remote": "` + url + `"}`))
 			check.Must(t, err)
 			h.fetchNamed(t.Context(), names)
 		}
-		if text := lines.String(); strings.Contains(text, "hunter2") || strings.Count(text, "example.com/x") != 3 {
+		if text := lines.String(); strings.Contains(text, "hunter2") || strings.Count(text, "example.com/x") != 5 || !strings.Contains(text, "[::1]") {
 			t.Error(text)
 		}
 	}
