@@ -36,7 +36,7 @@ type Process struct {
 	// Confine is called with each child right after its start. If it fails, it is called again, at
 	// most every half minute. It may be nil: nothing is confined.
 	Confine func(ctx context.Context, pid int) error
-	// KillRest is called with each child right after its end. It kills what the child has left behind
+	// KillRest is called with each child right after its end, and by KillStale. It kills what the child has left behind
 	// outside of its process group, and bounds its time itself. It may be nil.
 	KillRest func(pid int)
 	// PIDFile is the file that records the child, so that KillStale can find the child after this

@@ -177,9 +177,11 @@ func TestStaleChild(t *testing.T) {
 			t.Fatal(err)
 		}
 
+		var rest int
 		p := &Process{Path: shell, Args: []string{"-c", "sleep 0.3; exit 3"}, Env: env, PIDFile: file}
-		if err := p.KillStale(t.Context()); err != nil {
-			t.Errorf("%s: %v", c.name, err)
+		p.KillRest = func(pid int) { rest = pid }
+		if err := p.KillStale(t.Context()); err != nil || rest != old.Process.Pid {
+			t.Errorf("%s: %v; the rest of %d was killed", c.name, err, rest)
 		}
 
 		err := p.Run(t.Context(), func(pid int) {

@@ -35,7 +35,7 @@ func (p *Process) forget() {
 	}
 }
 
-// KillStale kills a child of an earlier life, with its group: the kernel sent the child SIGTERM
+// KillStale kills a child of an earlier life, with its group and what KillRest finds: the kernel sent the child SIGTERM
 // when that life ended, but the child may be slow or stuck. Call KillStale before each start. The
 // recorded start time distinguishes the child from another process with the same ID.
 func (p *Process) KillStale(ctx context.Context) error {
@@ -56,6 +56,9 @@ func (p *Process) KillStale(ctx context.Context) error {
 	pid, err := strconv.Atoi(text)
 	if err != nil || pid <= 1 {
 		return nil
+	}
+	if p.KillRest != nil {
+		defer p.KillRest(pid)
 	}
 
 	for end := time.Now().Add(staleWait); ; {
