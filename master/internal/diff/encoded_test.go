@@ -119,7 +119,7 @@ func TestOpenTextsAreShown(t *testing.T) {
 func TestTextsThatTakeTime(t *testing.T) {
 	side := &pillar.Outcome{Pillar: value.NewMap("password", "hunter2")}
 	m := newMask(&secretNames{}, nil, []*pillar.Outcome{side}, nil)
-	text := strings.Repeat(`a%+\''&amp;aGFsbG8 `, 60<<10/20)
+	text := strings.Repeat(`a%+\''&amp;aGFsbG8 `, maxText/2/20)
 	for range 8 {
 		if len(text) < maxText*3/4 {
 			text = base64.StdEncoding.EncodeToString([]byte(text))

@@ -20,8 +20,8 @@ const (
 	maxSecrets = 20000
 	// maxSecretBytes bounds them in bytes.
 	maxSecretBytes = 4 << 20
-	// maxText is the length in bytes from which a text is not shown at all.
-	maxText = 64 << 10
+	// maxText is the length in bytes from which a text is not shown at all: it is decoded in many ways.
+	maxText = 8 << 10
 	// maxNames bounds the names whose secrecy is kept.
 	maxNames = 50000
 )
