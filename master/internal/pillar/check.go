@@ -41,17 +41,17 @@ func (r *checkRun) addResult(file fileResult, v any, err error) {
 
 // The two ways that a check compares.
 const (
-	inGo   = iota // the fast way
-	inSalt        // as Salt does
+	fastWay = iota // in Go, where it can
+	saltWay        // as Salt does
 )
 
 // waysOfTry returns the ways in the order in which a try takes them. The order changes: otherwise what
 // alternates, such as the addresses of a name, would repeat its results in both ways.
 func waysOfTry(try int) [2]int {
 	if try%2 == 1 {
-		return [2]int{inSalt, inGo}
+		return [2]int{saltWay, fastWay}
 	}
-	return [2]int{inGo, inSalt}
+	return [2]int{fastWay, saltWay}
 }
 
 // Differences are what a check of a pillar has found.
@@ -65,10 +65,12 @@ type Differences struct {
 // time, because they read a clock for example: it renders a file with a difference once more in
 // each way, and counts the file only if both ways repeat their results.
 //
-// Then it does so with the entries of ext_pillar that Go may run, see compareExternals; hasGroups is for
-// these. What comes before the files (ext_pillar_first) also runs for these: a command once for all
-// four renderings. decrypt_pillar does not run.
-func (c *Compiler) Check(ctx context.Context, req Request, hasGroups func() bool) (found Differences, err error) {
+// Then it does so with the entries of ext_pillar that Go may run, see compareExternals; knowsGrains is for
+// these. What comes before the files (ext_pillar_first) runs for the files: a command once for all four
+// renderings. decrypt_pillar does not run.
+//
+// With an error, what was found before it is returned and is valid.
+func (c *Compiler) Check(ctx context.Context, req Request, knowsGrains func() bool) (found Differences, err error) {
 	if c.cfg.Renderers == nil || needsPython(c.cfg.Strategy, c.cfg.Renderer) {
 		return found, nil
 	}
@@ -80,10 +82,10 @@ func (c *Compiler) Check(ctx context.Context, req Request, hasGroups func() bool
 
 	found.Files, err = c.checkFiles(ctx, req)
 	if err == nil {
-		found.Entries, err = c.checkExternals(ctx, req, hasGroups)
+		found.Entries, err = c.checkExternals(ctx, req, knowsGrains)
 	}
 	if err != nil {
-		return Differences{}, fmt.Errorf("check the pillar of %s: %w", req.ID, err)
+		return found, fmt.Errorf("check the pillar of %s: %w", req.ID, err)
 	}
 	return found, nil
 }
@@ -95,12 +97,12 @@ func (c *Compiler) checkFiles(ctx context.Context, req Request) (different []str
 	for try := range 2 {
 		var now [2]map[fileResult][]memo.Sum
 		for _, way := range waysOfTry(try) {
-			if now[way], err = c.renderForCheck(ctx, req, way == inSalt); err != nil {
+			if now[way], err = c.renderForCheck(ctx, req, way == saltWay); err != nil {
 				return nil, err
 			}
 		}
 
-		differ := differences(now[inGo], now[inSalt])
+		differ := differences(now[fastWay], now[saltWay])
 		if try == 0 {
 			before, first = differ, now
 			if len(differ) == 0 {
@@ -111,7 +113,8 @@ func (c *Compiler) checkFiles(ctx context.Context, req Request) (different []str
 
 		for _, file := range before {
 			again := slices.Contains(differ, file)
-			same := slices.Equal(first[inGo][file], now[inGo][file]) && slices.Equal(first[inSalt][file], now[inSalt][file])
+			same := slices.Equal(first[fastWay][file], now[fastWay][file]) &&
+				slices.Equal(first[saltWay][file], now[saltWay][file])
 			if again && same {
 				different = append(different, file.path)
 			}
@@ -154,12 +157,16 @@ func (c *Compiler) checkExternals(ctx context.Context, req Request, hasGroups fu
 	n := c.newCompilation(ctx, req)
 	defer n.giveUp(nil)
 	defer n.closeSession()
-	pillar, err := n.compileFiles()
+	pillar := n.req.Override.Clone()
+	var err error
+	if c.cfg.ExtPillarFirst {
+		n.withoutMemo = true
+		err = n.admit()
+	} else {
+		pillar, err = n.compileFiles()
+	}
 	if err != nil {
 		return nil, err
-	}
-	if c.cfg.ExtPillarFirst {
-		pillar = n.req.Override.Clone()
 	}
 	different := n.compareExternals(pillar, hasGroups)
 	return different, context.Cause(n.ctx)
@@ -274,7 +281,7 @@ func (d *distrusted) fault() error {
 
 	names := make([]string, len(d.entries))
 	for i, e := range d.entries {
-		names[i] = e.Name
+		names[i] = fmt.Sprintf("%s (entry %d)", e.Name, e.Number)
 	}
 	text := fmt.Sprintf("ext_pillar %s gives other values; Salt's module runs it, until the master restarts",
 		strings.Join(names, ", "))

@@ -20,24 +20,26 @@ const compareTries = 3
 // result. What each way runs first changes from try to try, so that a clock, a counter or an output
 // that alternates is no difference.
 //
-// hasGroups reports whether Salt's modules match the minion's groups by the grains of the request. If
+// knowsGrains reports whether Salt's modules match the minion's groups by the grains of the request. If
 // not, entries with groups are left out.
-func (c *compilation) compareExternals(pillar *value.Map, hasGroups func() bool) (different []*extpillar.Entry) {
+//
+// When the compilation ends early, compareExternals returns what it has found until then.
+func (c *compilation) compareExternals(pillar *value.Map, knowsGrains func() bool) (different []*extpillar.Entry) {
 	for _, part := range c.compiler.chain {
 		if c.isOver() {
-			return nil
+			return different
 		}
 		if part.inGo == nil || c.compiler.distrusted.hasEntry(part.inGo) {
 			continue
 		}
 
 		usesGroups := part.inGo.HasGroups() && c.compiler.cfg.Nodegroups.Len() > 0
-		if usesGroups && !hasGroups() {
+		if usesGroups && !knowsGrains() {
 			continue
 		}
 
 		merged, isDifferent := c.compareExternal(pillar, part)
-		if isDifferent && (!usesGroups || hasGroups()) { // the grains may have changed meanwhile
+		if isDifferent && (!usesGroups || knowsGrains()) { // the grains may have changed meanwhile
 			different = append(different, part.inGo)
 		}
 		pillar = merged
@@ -54,7 +56,7 @@ func (c *compilation) compareExternal(pillar *value.Map, part chainPart) (merged
 		var now [2]memo.Sum
 		for _, way := range waysOfTry(try) {
 			result, failed, ok := pillar, false, false
-			if way == inSalt {
+			if way == saltWay {
 				result, failed, ok = c.runInSalt(pillar, part)
 			} else if result, ok = c.runInGo(pillar, part); ok {
 				merged = result
@@ -70,7 +72,7 @@ func (c *compilation) compareExternal(pillar *value.Map, part chainPart) (merged
 			now[way] = sum
 		}
 
-		if now[inGo] == now[inSalt] || try > 0 && now != first {
+		if now[fastWay] == now[saltWay] || try > 0 && now != first {
 			return merged, false
 		}
 		first = now

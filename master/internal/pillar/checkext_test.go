@@ -6,9 +6,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"saltern/master/cache"
+	"saltern/master/internal/queue"
 	"saltern/master/value"
 	"saltern/test/await"
 	"saltern/test/check"
@@ -74,7 +76,7 @@ func TestCheckSetsExtPillarAside(t *testing.T) {
 	stop()
 	<-ended
 
-	if text := s.CheckFault().Error(); text != "ext_pillar cmd_yaml gives other values; Salt's module runs it, until the master restarts" {
+	if text := s.CheckFault().Error(); text != "ext_pillar cmd_yaml (entry 2) gives other values; Salt's module runs it, until the master restarts" {
 		t.Error(text)
 	}
 	before := s.Stats().Checks.ExtPillarInPython
@@ -87,6 +89,49 @@ func TestCheckSetsExtPillarAside(t *testing.T) {
 	}
 	if names := findings(t, s); len(names) > 0 {
 		t.Errorf("found once more: %v", names)
+	}
+}
+
+// TestCheckEndsForWhoWaits: a check ends when a minion waits for a renderer, and what it has found until then
+// is set aside.
+func TestCheckEndsForWhoWaits(t *testing.T) {
+	var began string
+	s, _, _ := externalService(t, func(c *Config, root string) {
+		check.Must(t, os.MkdirAll(root+"/ext/modules", 0o755))
+		check.Must(t, os.WriteFile(root+"/ext/modules/peek.py", []byte(peek), 0o600))
+		check.Must(t, os.WriteFile(root+"/p/a.sls", []byte(checkedFiles["p/wrong.sls"]), 0o600))
+		began = root + "/began"
+		c.ExtPillar = chain("cmd_yaml", parentName, "cmd_yaml", "! test -e "+root+"/slow || { touch "+began+"; sleep 600; }")
+	})
+	check.Must(t, os.WriteFile(filepath.Dir(began)+"/slow", nil, 0o600))
+	turn, ok := s.renderTurns.Try(queue.Question{Minion: "a"})
+	if !ok {
+		t.Fatal("no renderer is free")
+	}
+
+	var atWork sync.WaitGroup
+	atWork.Go(func() {
+		s.check(t.Context(), Request{ID: "a", Grains: value.NewMap("role", "web")})
+		turn.End(nil, errCutShort)
+	})
+	await.That(t, "the slow command", func() bool { _, err := os.Stat(began); return err == nil })
+	for isFree := true; isFree; { // take the turns that are left
+		var other *queue.Turn[*value.Map]
+		if other, isFree = s.renderTurns.Try(queue.Question{Minion: "c"}); isFree {
+			defer other.End(nil, errCutShort)
+		}
+	}
+	waits, _, err := s.renderTurns.Wait(t.Context(), queue.Question{Minion: "b"})
+	check.Must(t, err)
+	waits.End(nil, errCutShort)
+	atWork.Wait()
+
+	found := &s.cfg.Compiler.distrusted
+	if len(found.entries) != 1 || len(found.files) != 1 {
+		t.Errorf("set aside: %d entries, the files %v", len(found.entries), found.files)
+	}
+	if checked, skipped := s.checks.checked.Load(), s.checks.skipped.Load(); checked != 0 || skipped != 1 {
+		t.Errorf("%d checked, %d skipped", checked, skipped)
 	}
 }
 

@@ -2,10 +2,12 @@ package pillar
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"saltern/internal/control"
+	"saltern/internal/pause"
 	"saltern/master/internal/queue"
 	"saltern/master/value"
 )
@@ -19,8 +21,8 @@ const (
 
 // checks chooses one pillar in so many and makes it once more as Salt does: its files, and what package
 // extpillar ran for it (saltern_pillar_check), to find out whether the fast way changes a value. Overflow policy: a
-// pillar is not checked, but counted, if it is chosen while another one waits for its check, or if
-// the renderers are busy for too long.
+// pillar is not checked, but counted, if it is chosen while another one waits for its check, if
+// the renderers are busy for too long, or if a minion waits for a renderer during its check.
 type checks struct {
 	each    uint64 // 0: check none
 	pillars atomic.Uint64
@@ -99,22 +101,28 @@ func (s *Service) turnForCheck(ctx context.Context, minion string) *queue.Turn[*
 	}
 }
 
-// check checks one pillar. What has a difference is made as Salt does from then on, and what
-// is kept of the minion's pillar is dropped.
+// check checks one pillar, until a minion waits for a renderer. What has a difference is made as Salt
+// does from then on, and what is kept of the minion's pillar is dropped. This also applies to what was
+// found before a check ended early; such a check counts as skipped.
 func (s *Service) check(ctx context.Context, req Request) {
 	ctx, stop := context.WithTimeout(ctx, 5*time.Minute)
-	defer stop()
+	var watch sync.WaitGroup
+	watch.Go(func() { s.stopWhenBusy(ctx, stop) })
+	defer func() {
+		stop()
+		watch.Wait()
+	}()
 
 	distrusted := &s.cfg.Compiler.distrusted
 	distrusted.dropMissing()
 	found, err := s.cfg.Compiler.Check(ctx, req, func() bool { return s.hasGrains(req) })
 	if err != nil {
 		s.checks.skipped.Add(1)
-		s.cfg.Log.Debug("a pillar could not be checked", "minion", req.ID, "error", err)
-		return
+		s.cfg.Log.Debug("a pillar could not be checked as a whole", "minion", req.ID, "error", err)
+	} else {
+		s.checks.checked.Add(1)
 	}
 
-	s.checks.checked.Add(1)
 	for _, path := range found.Files {
 		s.cfg.Log.Error("a pillar file gives other values than with Salt's own rendering; it is rendered as Salt does from now on, until it changes (saltern_pillar_check)",
 			"path", path, "minion", req.ID)
@@ -125,12 +133,22 @@ func (s *Service) check(ctx context.Context, req Request) {
 
 	for _, entry := range found.Entries {
 		s.cfg.Log.Error("an ext_pillar gives other values than Salt's own module; Salt's module runs it from now on, until the master restarts (saltern_pillar_check)",
-			"ext_pillar", entry.Name, "minion", req.ID)
+			"ext_pillar", entry.Name, "entry", entry.Number, "minion", req.ID)
 		distrusted.addEntry(entry)
 	}
 
 	if len(found.Files)+len(found.Entries) > 0 {
 		s.Clear(req.ID)
+	}
+}
+
+// stopWhenBusy calls stop when a minion waits for a renderer. It returns then, or when ctx ends.
+func (s *Service) stopWhenBusy(ctx context.Context, stop func()) {
+	for pause.For(ctx, checkPoll) == nil {
+		if s.renderTurns.Stats().Waiting > 0 {
+			stop()
+			return
+		}
 	}
 }
 

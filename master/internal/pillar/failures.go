@@ -51,11 +51,15 @@ var lineNumber = regexp.MustCompile(`\bline (\d{1,6})\b`)
 var jinjaFault = regexp.MustCompile(
 	`^Jinja variable '(?:([\w ]{1,64})' is undefined|([\w ]{1,64})' has no attribute '([\w-]{1,64})')(?:; line (\d{1,6}))?`)
 
-// quotedText matches what an error quotes.
-var quotedText = regexp.MustCompile("\"(?:[^\"\\\\]|\\\\.)*\"|'[^']*'|`[^`]*`")
+// quotedText matches what an error quotes. A key that occurs twice stands between quotes as it is
+// (saltyaml/construct.go), and ends the error.
+var quotedText = regexp.MustCompile("ID '(?s:.*)'$|\"(?:[^\"\\\\]|\\\\.)*\"|'[^']*'|`[^`]*`")
 
 // hideQuoted returns what an error may show of what it quotes: a single character only.
 func hideQuoted(quoted string) string {
+	if key, isKey := strings.CutPrefix(quoted, "ID "); isKey {
+		return "ID " + hideQuoted(key)
+	}
 	if len(quoted) <= len(`","`) {
 		return quoted
 	}

@@ -71,3 +71,13 @@ func TestErrorsQuoteNoValues(t *testing.T) {
 		}
 	}
 }
+
+// TestConflictingKeyIsHidden: a key that occurs twice is not shown, whatever quotes it holds.
+func TestConflictingKeyIsHidden(t *testing.T) {
+	for _, key := range []string{"it's hunter2", "a' hunter2 'b", "'hunter2", "two\nhunter2"} {
+		text := fmt.Sprintf("found conflicting ID '%v'", key)
+		if shown := quotedText.ReplaceAllStringFunc(text, hideQuoted); strings.Contains(shown, "hunter2") {
+			t.Errorf("%q is shown as %q", text, shown)
+		}
+	}
+}

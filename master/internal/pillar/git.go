@@ -114,7 +114,7 @@ func splitChain(extPillar []any, mayRunInGo bool) (out []chainPart) {
 		last.others = append(last.others, e)
 	}
 
-	for _, e := range extPillar {
+	for i, e := range extPillar {
 		m, ok := e.(*value.Map)
 		if !ok {
 			other(e)
@@ -129,6 +129,7 @@ func splitChain(extPillar []any, mayRunInGo bool) (out []chainPart) {
 				continue
 			}
 			if entry := parseEntry(k, v); alone && entry != nil {
+				entry.Number = i + 1
 				out = append(out, chainPart{git: -1, inGo: entry, others: []any{e}})
 				continue
 			}

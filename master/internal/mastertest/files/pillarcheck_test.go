@@ -47,7 +47,7 @@ ext_pillar:
 			}
 			for _, p := range s.Problems {
 				if p.What == control.PillarCheckFault {
-					return strings.HasPrefix(p.Text, "ext_pillar cmd_yaml gives other values")
+					return strings.HasPrefix(p.Text, "ext_pillar cmd_yaml (entry ")
 				}
 			}
 			return false

@@ -9,6 +9,7 @@ import (
 // Entry is an entry of ext_pillar that a Runner can run. It is not changed after Parse.
 type Entry struct {
 	Name       string // name of Salt's module
+	Number     int    // place in ext_pillar, from 1; 0: not known
 	command    string // of cmd_yaml and cmd_json
 	pillarName string // of nodegroups
 	tree       tree   // of file_tree
