@@ -58,7 +58,7 @@ func TestBatchesWaitForOrders(t *testing.T) {
 		orders *fakeOrders // nil: there are no other masters
 		looks  bool
 		later  time.Duration // how long after that a minion returns
-		ticks  time.Duration // how long the clock goes on each time it is read
+		freeze bool          // the master freezes when it has written that the next minion gets the job
 		want   string        // further minions that get the job
 	}{
 		{name: "no other masters", want: "b"},
@@ -66,7 +66,7 @@ func TestBatchesWaitForOrders(t *testing.T) {
 		{name: "no order", orders: &fakeOrders{}, looks: true, later: OrdersKnownFor - time.Second, want: "b"},
 		{name: "an order for another batch", orders: &fakeOrders{jids: []string{"20261123000000000009"}}, looks: true, want: "b"},
 		{name: "an old look", orders: &fakeOrders{}, looks: true, later: OrdersKnownFor},
-		{name: "a freeze before the next minion", orders: &fakeOrders{}, looks: true, ticks: time.Second},
+		{name: "a freeze before the next minion", orders: &fakeOrders{}, looks: true, freeze: true},
 		{name: "a clock that was set back", orders: &fakeOrders{}, looks: true, later: -time.Hour},
 		{name: "a folder that is away", orders: &fakeOrders{err: broken}, looks: true, want: "b"},
 		{name: "a folder and a master that are away", orders: &fakeOrders{err: broken, cut: true}, looks: true},
@@ -82,7 +82,10 @@ func TestBatchesWaitForOrders(t *testing.T) {
 			}
 			w.now = w.now.Add(c.later)
 			w.m.cfg.Now = func() time.Time {
-				w.now = w.now.Add(c.ticks)
+				kept, err := w.m.readState(jid)
+				if c.freeze && err == nil && kept.Map("active").Value("b") != nil {
+					return w.now.Add(OrdersKnownFor)
+				}
 				return w.now
 			}
 			w.ofUser()
@@ -151,6 +154,7 @@ func TestOrderThatCannotBeObeyed(t *testing.T) {
 
 	tries := w.m.disobeyed[jid]
 	orders.jids = []string{jid}
+	w.now = w.now.Add(lookForOrders)
 	w.look(orders)
 	if !w.m.disobeyed[jid].Equal(tries) {
 		t.Error("the order was tried again at once")
