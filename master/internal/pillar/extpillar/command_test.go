@@ -272,7 +272,7 @@ func TestPlaceOfLeftovers(t *testing.T) {
 func TestShareOfLeftovers(t *testing.T) {
 	r := newRunner(t, Config{AtOnce: 4})
 	pipe := filepath.Join(t.TempDir(), "pipe")
-	leaves := Parse("cmd_yaml", "setsid sh -c 'while [ ! -e "+pipe+" ]; do sleep 0.05; done' & echo >"+pipe+".began")
+	leaves := Parse("cmd_yaml", "setsid sh -c 'echo >"+pipe+".began; while [ ! -e "+pipe+" ]; do sleep 0.05; done' &")
 	other := Parse("cmd_yaml", "echo b: 1")
 	r.suspects.note(leaves.command, time.Now())
 	r.suspects.note(other.command, time.Now())
