@@ -2,7 +2,9 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -285,10 +287,10 @@ func (v *volume) listSegments() ([]string, error) {
 	defer d.Close()
 
 	names, err := d.Readdirnames(maxListed)
+	if errors.Is(err, io.EOF) {
+		return nil, nil // the folder is empty
+	}
 	if err != nil && len(names) == 0 {
-		if empty, _ := os.ReadDir(v.dir); len(empty) == 0 {
-			return nil, nil
-		}
 		return nil, fmt.Errorf("read the shared folder of jobs: %w", err)
 	}
 
