@@ -157,7 +157,7 @@ func stopAJob(b *tab, s site) {
 	b.t.Helper()
 	b.see("/run", "#fun")
 	b.do("run", typed("#tgt", "web1*"), typed("#fun", "test.sleep"), typed("#arg", "300"), click(`form.run button.main`), there("#live"))
-	b.has("waiting")
+	b.has("no answer yet")
 	// The minion stops what it works on, so it must have begun.
 	lab.Eventually(b.t, time.Minute, "the minion works", func() error {
 		out := s.Salt(b.t, "web1.example.com", "saltutil.running")

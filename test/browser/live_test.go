@@ -39,7 +39,7 @@ func TestLateReturn(t *testing.T) {
 		}
 		w.Header().Set("Content-Type", "text/html")
 		fmt.Fprintf(w, `<!DOCTYPE html><title>x</title><link rel="icon" href="data:,"><body data-now="%s">
-<div id="live"%s><p>%s</p></div><script src="/console.js"></script>`, time.Now().Format(time.RFC3339), stream, text)
+<div id="live"%s><p>%s</p></div><span id="asof"></span><span id="fresh" hidden></span><script src="/console.js"></script>`, time.Now().Format(time.RFC3339), stream, text)
 	})
 
 	server := httptest.NewServer(site)

@@ -42,7 +42,10 @@
       for (const act of all.form.querySelectorAll('button[name=do]')) act.disabled = n === 0;
     }
     all.parentElement.hidden = false;
-    all.addEventListener('change', () => boxes.forEach((b) => { b.checked = all.checked; }));
+    all.addEventListener('change', () => {
+      for (const b of boxes) b.checked = all.checked;
+      follow();
+    });
     for (const b of boxes) b.addEventListener('change', follow);
     follow(); // a browser that went back keeps the marks
   }
