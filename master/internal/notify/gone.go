@@ -217,20 +217,27 @@ func (w *watch) suspects() (all []suspect) {
 	return all
 }
 
-// askAbsent sends test.ping to suspects that may be connected and of which an alert is due soon. missing reports
-// whether one of them is gone for certain, and not known.
+// askAbsent sends test.ping to suspects that may be connected and of which an alert is due soon, and, with the first
+// question to one that is contended, to its rivals. missing reports whether one of them is gone for certain, and
+// not known.
 func (w *watch) askAbsent(ctx context.Context, all []suspect, after time.Duration, missing bool, v view, now time.Time) {
 	var asked []suspect
-	var ids []string
+	var ids, contended []string
 	for _, one := range all {
 		uncertain := v.mayBeConnected(one.id) && w.isWatched(one.id)
 		soon := now.Sub(one.since) >= after-askBefore
 		if uncertain && soon && one.mayAsk(missing && !one.told, v.unknown, now) && len(ids) < maxPinged {
 			asked = append(asked, one)
 			ids = append(ids, one.id)
+			if v.contended[one.id] && one.asked.IsZero() {
+				contended = append(contended, one.id)
+			}
 		}
 	}
 
+	// Otherwise who is gone would be found one by one, after all who were heard before.
+	rivals := v.rivals(contended)
+	ids = append(ids, rivals[:min(len(rivals), maxPinged-len(ids))]...)
 	if !w.ping(ctx, ids) {
 		return // the next look tries again
 	}

@@ -321,3 +321,28 @@ func TestGoneOfTwoBehindNAT(t *testing.T) {
 		})
 	}
 }
+
+// TestGoneOfManyBehindNAT: who is gone of many minions with one address is found without asking one after the other.
+func TestGoneOfManyBehindNAT(t *testing.T) {
+	const many = 30
+	synctest.Test(t, func(t *testing.T) {
+		c := newCrowd(t, rand.New(rand.NewPCG(7, 7)), many)
+		defer c.stopAll()
+		nat := netip.MustParseAddr("198.51.100.7")
+		for _, m := range c.minions {
+			c.set(func() { m.listens, m.sends = nat, nat })
+			c.answer([]string{m.id})
+			time.Sleep(time.Second)
+		}
+		c.subscribe()
+		time.Sleep(10 * time.Minute)
+
+		last := many - 1 // all others were heard before
+		c.leave(c.minions[last])
+		time.Sleep(30 * time.Minute)
+		got := c.about()
+		if got[last] != 1 || slices.Max(got[:last]) > 0 {
+			t.Errorf("the last minion is gone: messages %v", got)
+		}
+	})
+}

@@ -68,20 +68,40 @@ type view struct {
 	// contended are minions of which another one got the subscription from their address, see
 	// [presence.Attribution].
 	contended map[string]bool
+	from      map[string]netip.Addr // of the last request
 }
 
 // mayBeConnected reports whether a minion that is not known to be connected may hold a subscription.
 func (v view) mayBeConnected(id string) bool { return v.unknown > 0 || v.contended[id] }
 
+// rivals returns the minions that hold the subscriptions from the addresses of some contended minions as far as
+// is known. One of them may be gone instead.
+func (v view) rivals(contended []string) (all []string) {
+	places := map[netip.Addr]bool{}
+	for _, id := range contended {
+		if from, heard := v.from[id]; heard {
+			places[from] = true
+		}
+	}
+	for id := range v.connected {
+		if places[v.from[id]] {
+			all = append(all, id)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
 // combine returns what this master and its peers know of the minions in accepted.
 func (s *sightings) combine(accepted []string, own *presence.View, now time.Time) view {
-	v := view{connected: map[string]bool{}, heard: map[string]time.Time{}}
+	v := view{connected: map[string]bool{}, heard: map[string]time.Time{}, from: map[string]netip.Addr{}}
 	found := s.attribute(own, now)
 	v.unknown = found.Unattributed()
 	v.contended = found.Contended
 	for _, id := range accepted {
-		if _, at, heard := own.LastPlace(id); heard {
+		if from, at, heard := own.LastPlace(id); heard {
 			v.heard[id] = at
+			v.from[id] = from
 		}
 		if _, connected := found.Connected[id]; connected {
 			v.connected[id] = true
