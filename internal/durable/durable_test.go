@@ -155,3 +155,26 @@ func TestRetryStale(t *testing.T) {
 		})
 	}
 }
+
+// TestFilesInTurn: callers of a file system that hangs get an error in time, and the next one its turn when it answers.
+func TestFilesInTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		silent := errors.New("silent")
+		turn := make(chan struct{}, 1)
+		answers := make(chan struct{})
+		hangs := func() error { <-answers; return nil }
+		for range 3 {
+			began := time.Now()
+			err := durable.InTurn(t.Context(), turn, time.Second, silent, hangs)
+			if err != silent || time.Since(began) != time.Second {
+				t.Errorf("%v after %s", err, time.Since(began))
+			}
+		}
+
+		close(answers)
+		failed := errors.New("failed")
+		if err := durable.InTurn(t.Context(), turn, time.Second, silent, func() error { return failed }); err != failed {
+			t.Errorf("after it has answered: %v", err)
+		}
+	})
+}

@@ -233,24 +233,5 @@ func (o *StopOrders) Reachable() bool {
 
 // onDisk calls do, which works with the folder, and waits for it for a bounded time.
 func (o *StopOrders) onDisk(ctx context.Context, bound time.Duration, do func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, bound)
-	defer cancel()
-	select {
-	case o.disk <- struct{}{}:
-	case <-ctx.Done():
-		return errOrdersSilent
-	}
-
-	done := make(chan error, 1)
-	go func() {
-		err := do()
-		<-o.disk
-		done <- err
-	}()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return errOrdersSilent
-	}
+	return durable.InTurn(ctx, o.disk, bound, errOrdersSilent, do)
 }

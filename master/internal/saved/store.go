@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"saltern/internal/durable"
 	"saltern/internal/versioned"
 	"saltern/master/value"
 )
@@ -158,26 +159,7 @@ func (s *Store) Newest(ctx context.Context) *Objects {
 
 // onDisk calls do, which works with the file, and waits for it for a bounded time.
 func (s *Store) onDisk(ctx context.Context, do func() error) error {
-	ctx, cancel := context.WithTimeout(ctx, diskWait)
-	defer cancel()
-	select {
-	case s.disk <- struct{}{}:
-	case <-ctx.Done():
-		return errSilent
-	}
-
-	done := make(chan error, 1)
-	go func() {
-		err := do()
-		<-s.disk
-		done <- err
-	}()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return errSilent
-	}
+	return durable.InTurn(ctx, s.disk, diskWait, errSilent, do)
 }
 
 // load reads the file. If that fails, the objects of before stay. The caller has taken disk.
