@@ -80,6 +80,20 @@ var checkedFiles = map[string]string{
 	"p/plain.sls":         "plain: 1\n",
 }
 
+// checkUntilFault runs the checks of a service until one has found a fault.
+func checkUntilFault(t *testing.T, s *Service) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.RunChecks(ctx)
+	}()
+	await.That(t, "a fault", func() bool { return s.CheckFault() != nil })
+	stop()
+	<-ended
+}
+
 // TestCheckSetsFileAside: a file with another value in the fast way is found, and rendered as Salt
 // does until it changes. One with another value each time is not found. Nothing of a value is in
 // the log.
@@ -89,16 +103,7 @@ func TestCheckSetsFileAside(t *testing.T) {
 		t.Fatalf("%q: the module shows no difference", got)
 	}
 
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		s.RunChecks(ctx)
-	}()
-
-	await.That(t, "a fault", func() bool { return s.CheckFault() != nil })
-	stop()
-	<-ended
+	checkUntilFault(t, s)
 
 	wrong := filepath.Join(root, "p/wrong.sls")
 	if text := s.CheckFault().Error(); !strings.HasPrefix(text, wrong+" gives other values") {

@@ -83,9 +83,7 @@ func (c *compilation) compareExternal(pillar *value.Map, part chainPart) (merged
 // runInGo returns the pillar with what an entry adds to it in Go. It returns false if there is nothing to
 // compare.
 func (c *compilation) runInGo(pillar *value.Map, part chainPart) (*value.Map, bool) {
-	cfg := &c.compiler.cfg
-	minion := extpillar.Minion{ID: c.req.ID, Groups: cfg.Nodegroups, InGroup: c.isInGroup}
-	v, _, err := cfg.External.Run(c.ctx, part.inGo, minion, nil)
+	v, _, err := c.compiler.cfg.External.Run(c.ctx, part.inGo, c.externalMinion(), nil)
 	c.giveUpIfUnable(err)
 	if err != nil || c.isOver() {
 		return pillar, false

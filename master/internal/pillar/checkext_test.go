@@ -1,7 +1,6 @@
 package pillar
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"slices"
@@ -66,15 +65,7 @@ func TestCheckSetsExtPillarAside(t *testing.T) {
 	s.checks = newChecks(1)
 	serve(t, s)
 
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		s.RunChecks(ctx)
-	}()
-	await.That(t, "a fault", func() bool { return s.CheckFault() != nil })
-	stop()
-	<-ended
+	checkUntilFault(t, s)
 
 	if text := s.CheckFault().Error(); text != "ext_pillar cmd_yaml (entry 2) gives other values; Salt's module runs it, until the master restarts" {
 		t.Error(text)

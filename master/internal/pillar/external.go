@@ -31,8 +31,7 @@ func (c *compilation) externalPillar(pillar *value.Map, part chainPart) *value.M
 		return c.otherPillars(pillar, part.others, nil)
 	}
 
-	minion := extpillar.Minion{ID: c.req.ID, Groups: cfg.Nodegroups, InGroup: c.isInGroup}
-	v, output, err := cfg.External.Run(c.ctx, part.inGo, minion, c.req.asked)
+	v, output, err := cfg.External.Run(c.ctx, part.inGo, c.externalMinion(), c.req.asked)
 	isInexact := errors.Is(err, extpillar.ErrInexact)
 	if err == nil || isInexact {
 		cfg.External.Count(isInexact)
@@ -51,6 +50,11 @@ func (c *compilation) externalPillar(pillar *value.Map, part chainPart) *value.M
 		return pillar
 	}
 	return c.mergeExternal(pillar, v)
+}
+
+// externalMinion returns the minion as an entry of ext_pillar sees it.
+func (c *compilation) externalMinion() extpillar.Minion {
+	return extpillar.Minion{ID: c.req.ID, Groups: c.compiler.cfg.Nodegroups, InGroup: c.isInGroup}
 }
 
 // mergeExternal returns the pillar with what an entry of ext_pillar gives merged over it.

@@ -93,41 +93,24 @@ func (r *Runner) runCommand(parent context.Context, e *Entry, m Minion) ([]byte,
 		return nil, err
 	}
 
-	leave, ok := r.suspects.admit(line, r.cfg.AtOnce, time.Now())
-	if !ok {
-		return nil, errHangs
+	leave, err := r.takePlace(parent, line)
+	if err != nil {
+		return nil, err
 	}
-	isStarted := false
-	defer func() {
-		if !isStarted {
-			leave()
-		}
-	}()
-
-	select {
-	case r.commands <- struct{}{}:
-	case <-parent.Done():
-		return nil, context.Cause(parent)
-	case <-r.ctx.Done():
-		return nil, errClosed
-	}
-
 	ctx, end, err := r.begin(parent, e, line)
 	if err != nil {
-		<-r.commands
+		leave()
 		return nil, err
 	}
 	defer end()
 	if !r.enter() {
-		<-r.commands
+		leave()
 		return nil, errClosed
 	}
 
-	// A command that cannot be killed, or has left a process behind, keeps its place, and that of a suspect.
-	isStarted = true
+	// A command that cannot be killed, or has left a process behind, keeps its place.
 	exe.Ended = func() {
 		leave()
-		<-r.commands
 		r.work.Done()
 	}
 	out, err := exe.Run(ctx, bounds(argv))
@@ -155,6 +138,29 @@ func (r *Runner) runCommand(parent context.Context, e *Entry, m Minion) ([]byte,
 		out.Stdout = []byte{}
 	}
 	return out.Stdout, nil
+}
+
+// takePlace waits for a place among the commands that run at once, and among the suspects if the command is one.
+// The caller must call leave when the command no longer runs.
+func (r *Runner) takePlace(ctx context.Context, line string) (leave func(), err error) {
+	leaveSuspects, ok := r.suspects.admit(line, r.cfg.AtOnce, time.Now())
+	if !ok {
+		return nil, errHangs
+	}
+
+	select {
+	case r.commands <- struct{}{}:
+		return func() {
+			leaveSuspects()
+			<-r.commands
+		}, nil
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-r.ctx.Done():
+		err = errClosed
+	}
+	leaveSuspects()
+	return nil, err
 }
 
 // failedExits counts the runs of a command that failed.
