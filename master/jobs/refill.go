@@ -20,7 +20,7 @@ type Refiller interface {
 	AddMissing(sources int)
 }
 
-// Holding is what an archive has of a return.
+// Holding says whether an archive has a return.
 type Holding int
 
 // The values of a Holding.
@@ -75,13 +75,16 @@ func (f *refill) isLost(g *homeSegment) bool {
 		if at.what < isReturn {
 			continue
 		}
-		if looked++; looked > mostLooked {
+		looked++
+		if looked > mostLooked {
 			return false
 		}
+
 		rec, err := r.read(place{g, at}, true)
 		if err != nil || checkRecord(rec) != nil {
 			continue
 		}
+
 		holding, err := f.archive.Holds(f.cache.archivedOf(rec))
 		if err != nil {
 			f.cache.log.Warn("it is not known whether the history has lost returns", "path", f.cache.home.pathOf(g), "error", err)

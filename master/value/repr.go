@@ -57,35 +57,9 @@ func appendRepr(b []byte, v any, limit int) []byte {
 	case []byte:
 		return appendBytes(b, v)
 	case []any:
-		b = append(b, '[')
-		for i, e := range v {
-			if len(b) > limit {
-				break
-			}
-			if i > 0 {
-				b = append(b, ", "...)
-			}
-			b = appendRepr(b, e, limit)
-		}
-
-		return append(b, ']')
+		return appendList(b, v, limit)
 	case *Map:
-		b = append(b, '{')
-		first := true
-		for k, e := range v.All() {
-			if len(b) > limit {
-				break
-			}
-			if !first {
-				b = append(b, ", "...)
-			}
-			first = false
-			b = appendRepr(b, k, limit)
-			b = append(b, ": "...)
-			b = appendRepr(b, e, limit)
-		}
-
-		return append(b, '}')
+		return appendMap(b, v, limit)
 	case Ext:
 		b = append(b, "ExtType(code="...)
 		b = strconv.AppendInt(b, int64(v.Type), 10)
@@ -94,6 +68,38 @@ func appendRepr(b []byte, v any, limit int) []byte {
 	}
 
 	return append(b, '?')
+}
+
+func appendList(b []byte, list []any, limit int) []byte {
+	b = append(b, '[')
+	for i, e := range list {
+		if len(b) > limit {
+			break
+		}
+		if i > 0 {
+			b = append(b, ", "...)
+		}
+		b = appendRepr(b, e, limit)
+	}
+	return append(b, ']')
+}
+
+func appendMap(b []byte, m *Map, limit int) []byte {
+	b = append(b, '{')
+	first := true
+	for k, e := range m.All() {
+		if len(b) > limit {
+			break
+		}
+		if !first {
+			b = append(b, ", "...)
+		}
+		first = false
+		b = appendRepr(b, k, limit)
+		b = append(b, ": "...)
+		b = appendRepr(b, e, limit)
+	}
+	return append(b, '}')
 }
 
 // FloatRepr returns Python's repr() of a float: the shortest text that is read back as f.

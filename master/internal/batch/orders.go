@@ -29,7 +29,7 @@ const (
 	obeyAgainAfter = time.Minute
 )
 
-// orderLook is what a look for orders has found.
+// orderLook holds the orders that a look has found.
 type orderLook struct {
 	began  time.Time
 	jids   []string

@@ -115,7 +115,8 @@ func (n *secretNames) hideIn(v any) any {
 	case []any:
 		out := make([]any, len(v))
 		for i, x := range v {
-			if out[i] = conf.Hidden; !n.isOptionOf(v, i) {
+			out[i] = conf.Hidden
+			if !n.isOptionOf(v, i) {
 				out[i] = n.hideIn(x)
 			}
 		}
@@ -331,7 +332,8 @@ func (m *mask) shown(v any, at *placeTree) (any, bool) {
 		out, hidden := make([]any, len(v)), false
 		for i, x := range v {
 			h := m.names.isOptionOf(v, i)
-			if out[i] = conf.Hidden; !h {
+			out[i] = conf.Hidden
+			if !h {
 				out[i], h = m.shown(x, nil)
 			}
 			hidden = hidden || h

@@ -176,8 +176,8 @@ func (s *subscribers) each(yield func(presence.Subscription) bool) {
 	}
 }
 
-// report returns the messages by which this master tells the others what it knows, also from them. A master
-// that has just started learns so what one that ends now had learned.
+// report returns the messages by which this master tells the others what it knows, also from them: a master
+// that has just started learns it from those that know it, although these may end soon.
 func report(accepted []string, own *presence.View) (messages []peerMessage) {
 	var seen []sighting
 	for _, id := range accepted {

@@ -142,7 +142,7 @@ func TestOrdersThatCannotBeLeft(t *testing.T) {
 	})
 }
 
-// TestFolderOfOrdersIsThereBeforeThem: a master that looks makes its folder, which its NFS client then asks for anew.
+// TestFolderOfOrdersIsThereBeforeThem: a master that looks makes its folder, for which its NFS client then asks again.
 func TestFolderOfOrdersIsThereBeforeThem(t *testing.T) {
 	o := NewStopOrders(sharedFolder(t), othersOf("c1", newTestBus(), nil))
 	if jids, err := o.Mine(t.Context()); len(jids) > 0 || err != nil {

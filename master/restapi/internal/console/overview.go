@@ -104,16 +104,8 @@ func overview(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	}
 
 	if c.cfg.Cluster && v.mayCall("runner", "cluster.members") {
-		got, err := v.runCommand(ctx, "runner", "cluster.members")
-		if err = note("Masters of the cluster", err); err != nil {
+		if err := note("Masters of the cluster", d.addMembers(ctx, v)); err != nil {
 			return Answer{}, err
-		}
-		d.Members = members(got)
-		if d.Machines != nil {
-			nameMembers(d.Members, d.Machines.Nodes)
-			if !tellMore(d.Members, d.Machines.Nodes) {
-				d.Members = nil
-			}
 		}
 	}
 
@@ -129,6 +121,24 @@ func overview(c *Console, ctx context.Context, v *visit) (Answer, error) {
 
 	d.Present.addNodes(d.Keys, d.Machines)
 	return c.render(v, "overview", http.StatusOK, page{Title: "Overview", Data: d, Notice: nodeDoneNotice(v.query)})
+}
+
+// addMembers adds the masters of the cluster, unless the nodes tell the same.
+func (d *overviewPage) addMembers(ctx context.Context, v *visit) error {
+	got, err := v.runCommand(ctx, "runner", "cluster.members")
+	if err != nil {
+		return err
+	}
+
+	all := members(got)
+	if d.Machines != nil {
+		nameMembers(all, d.Machines.Nodes)
+		if !tellMore(all, d.Machines.Nodes) {
+			return nil
+		}
+	}
+	d.Members = all
+	return nil
 }
 
 func countKeys(all []minion) (*keyCounts, *presence) {

@@ -407,7 +407,13 @@ func calendarOf(entries []scheduleEntry, today time.Time) (weeks [][]calendarDay
 		}
 		if day(e.lastRun).Equal(begin) && len(byDay[0]) <= runsOfDay {
 			clock := e.lastRun.Format("15:04")
-			lines[0] = append(lines[0], calendarLine{At: clock, Name: e.Name, Note: "has run", Past: true, sort: clock})
+			lines[0] = append(lines[0], calendarLine{
+				At:   clock,
+				Name: e.Name,
+				Note: "has run",
+				Past: true,
+				sort: clock,
+			})
 		}
 	}
 
