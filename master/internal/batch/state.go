@@ -237,7 +237,9 @@ func parseState(m *value.Map) (*State, error) {
 
 	if most, ok := m.Int(mostFailuresKey); ok {
 		bad, _ := m.Int(badKey)
-		b.Limited, b.MostFailures, b.Bad = true, int(most), int(bad)
+		b.Limited = true
+		b.MostFailures = int(most)
+		b.Bad = int(bad)
 	}
 
 	if m.Bool("halted") {

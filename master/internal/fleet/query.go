@@ -172,7 +172,9 @@ func globsOf(filter *history.Filter) (wanted func(*history.Run) bool, globs bool
 		globs = true
 		return glob
 	}
-	minion, function, user := take(&filter.Minion), take(&filter.Function), take(&filter.User)
+	minion := take(&filter.Minion)
+	function := take(&filter.Function)
+	user := take(&filter.User)
 	return func(run *history.Run) bool {
 		return pattern.Glob(minion, run.Minion) && pattern.Glob(function, run.Function) && pattern.Glob(user, run.User)
 	}, globs

@@ -195,7 +195,9 @@ func (j *Journal) writeToSpool(l *lane, r *record) error {
 		j.oversized.Add(1)
 		j.log.Warn("return is too large for the spool of PostgreSQL and is written without its content",
 			"jid", r.jid, "minion", r.minion, "bytes", len(r.content))
-		r.content, r.arguments, r.out = nil, nil, nil
+		r.content = nil
+		r.arguments = nil
+		r.out = nil
 		end, err = l.spool.Write(r.pack())
 	}
 	if err != nil {

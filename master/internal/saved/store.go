@@ -370,18 +370,18 @@ func (d *draft) remove(kind Kind, name string, expect *uint64) error {
 // checkSeen refuses to change an object that somebody else has changed meanwhile.
 func (d *draft) checkSeen(kind Kind, name string, expect *uint64) error {
 	o := d.base.Get(kind, name)
-	revision, changed, by := uint64(0), time.Time{}, ""
+	var last Mark
 	if o != nil {
-		revision, changed, by = o.Revision, o.Changed, o.By
+		last = o.Mark
 	}
-	changedSince := o != nil && (revision > d.asked.newest || o.setHere && revision > d.asked.known)
+	changedSince := o != nil && (last.Revision > d.asked.newest || o.setHere && last.Revision > d.asked.known)
 	meanwhile := expect == nil && changedSince
-	if meanwhile || expect != nil && *expect != revision {
+	if meanwhile || expect != nil && *expect != last.Revision {
 		if o == nil {
 			return badf("%s %s does not exist any more: somebody else has deleted it", kind, name)
 		}
 		return badf("%s %s was changed by %s at %s: look at it with saved.show, and give revision=%d to change that",
-			kind, name, by, changed.UTC().Format(time.RFC3339), revision)
+			kind, name, last.By, last.Changed.UTC().Format(time.RFC3339), last.Revision)
 	}
 	return nil
 }
