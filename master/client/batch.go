@@ -114,7 +114,10 @@ func (c *Client) HandOver(ctx context.Context, q BatchRequest, down func(id stri
 	}
 
 	ids, _ := b.Next(now)
-	key, err := c.mayHandOver(ctx, payload("master", b, up, q, user, now, now)) // ask before any minion has the job
+	fields := batch.JobFieldsOf(q.Kwargs)
+	expected := payload("master", b, up, q, user, now, now)
+	expected.Set(event.WithheldField, fields)
+	key, err := c.mayHandOver(ctx, expected) // ask before any minion has the job
 	if err != nil {
 		return len(up), fmt.Errorf("hand the batch to the master: %w", err)
 	}
@@ -136,6 +139,7 @@ func (c *Client) HandOver(ctx context.Context, q BatchRequest, down func(id stri
 	data := payload("master", b, up, q, user, now, now)
 	if key != "" {
 		data.Set(event.KeyField, key)
+		data.Set(event.WithheldField, fields)
 	}
 
 	if err := c.Fire(ctx, "salt/batch/"+q.JID+"/new", data); err != nil {

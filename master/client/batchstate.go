@@ -59,10 +59,6 @@ func payload(
 		"batch_wait", b.Wait.Seconds(), "timeout", int64(q.Timeout/time.Second), "gather_job_timeout", int64(q.Gather/time.Second),
 		"last_progress", nil, "created", float64(created.UnixMicro())/1e6, "halted", false, "halted_reason", nil,
 		"driver", driver, "ret", q.Return, "user", user)
-	// Only a master that continues the batch needs them, and everybody who reads events would see them.
-	if fields := batch.JobFieldsOf(q.Kwargs); fields.Len() > 0 && driver == "master" {
-		state.Set(batch.JobFieldsKey, fields)
-	}
 	b.Fill(state, now)
 	return value.NewMap("jid", q.JID, "fun", q.Fun, "tgt", q.Target, "tgt_type", q.TargetType, "user", user,
 		"driver", driver, "state", state)

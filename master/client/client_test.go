@@ -457,6 +457,7 @@ func TestHandOver(t *testing.T) {
 		JID:      "20261121000000999999",
 	}
 
+	q.Kwargs = value.NewMap("ret_kwargs", value.NewMap("password", "hunter2"))
 	var down []string
 	n, err := connect(t, m, func(c *client.Config) { c.Timeout = 300 * time.Millisecond }).HandOver(t.Context(),
 		q, func(id string) { down = append(down, id) })
@@ -478,6 +479,12 @@ func TestHandOver(t *testing.T) {
 
 	if _, shown := e.Data.Get(event.KeyField); shown {
 		t.Error("the key is on the bus")
+	}
+	if strings.Contains(value.Repr(e.Data), "hunter2") {
+		t.Errorf("the settings of a returner are on the bus: %v", e.Data)
+	}
+	if e.Withheld().Map("ret_kwargs").Str("password") != "hunter2" {
+		t.Errorf("the master does not get the settings of the returner: %v", e.Withheld())
 	}
 
 	ran := []string{<-jobs, <-jobs} // the minions are at work when HandOver returns

@@ -77,9 +77,10 @@ type Event struct {
 	// received. It does not include events that the subscriber's filter rejects.
 	Lost uint64
 
-	key    string // the key that authorises the event, see MayOrderBy
-	wire   *wire
-	weighs int // bytes of memory that the event takes, 0 until computed; see weight
+	key      string     // the key that authorises the event, see MayOrderBy
+	withheld *value.Map // see Withheld
+	wire     *wire
+	weighs   int // bytes of memory that the event takes, 0 until computed; see weight
 }
 
 // weight returns the memory that the event takes in bytes. It computes the number once. The caller

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"saltern/master/value"
 )
 
 // Order is an action that a master performs because of an event's tag. Code that acts on a tag must
@@ -281,25 +283,39 @@ func (e Event) AtPeer() Event {
 	return e
 }
 
-// takeKey moves the key that authorises an event from the event's data to e.key. It does so for
-// every tag with which an event may need a key.
+// takeKey moves the key that authorises an event, and what only the part of the master may see that acts on
+// the event, from the event's data to e.key and e.withheld. It does so for every tag with which an event may
+// need a key.
 func (e *Event) takeKey() {
 	if !strings.Contains(e.Tag, ManageSpace) && !strings.HasPrefix(e.Tag, batchSpace) {
 		return
 	}
 	v, given := e.Data.Get(KeyField)
-	if !given {
+	withheld, withholds := e.Data.Get(WithheldField)
+	if !given && !withholds {
 		return
 	}
+
 	key, _ := v.(string)
 	e.key = strings.TrimSpace(key)
+	e.withheld, _ = withheld.(*value.Map)
+
 	e.Data = e.Data.Clone()
 	e.Data.Delete(KeyField)
-	e.wire, e.weighs = nil, 0
+	e.Data.Delete(WithheldField)
+	e.wire = nil
+	e.weighs = 0
 }
 
-// KeyField is the field with the key that authorises an event.
-const KeyField = "key"
+// Fields that the bus removes from the data of events which may need a key.
+const (
+	KeyField      = "key"              // the key that authorises the event
+	WithheldField = "saltern_withheld" // a map of what readers of the bus must not see
+)
+
+// Withheld returns the map in [WithheldField] of an event, which the bus has removed from the event's data. It
+// may be nil. It proves nothing: see [MayOrderBy].
+func (e Event) Withheld() *value.Map { return e.withheld }
 
 // RunnerMark is the field with which Python marks an event that a runner fired (pyrunner's
 // functions.py). fromSocket removes the field, so it never reaches the bus.

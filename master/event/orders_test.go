@@ -185,7 +185,8 @@ func TestFreeTags(t *testing.T) {
 	}
 }
 
-// TestKeysAreTaken: neither subscribers nor readers of the sockets get a key in an event.
+// TestKeysAreTaken: neither subscribers nor readers of the sockets get a key in an event, nor what is withheld from
+// them. The subscriber that acts on it gets the latter.
 func TestKeysAreTaken(t *testing.T) {
 	b, s := serve(t, Config{})
 	l := listenTo(t, s)
@@ -196,7 +197,7 @@ func TestKeysAreTaken(t *testing.T) {
 	tags := []string{"salt/reactors/manage/add", "salt/run/1/salt/reactors/manage/list",
 		"salt/reactors/manage", "salt/batch/1/new", "my/tag"}
 	for _, tag := range tags {
-		d := data("key", "secret", "a", 1)
+		d := data("key", "secret", "a", 1, WithheldField, data("password", "secret"))
 		if err := sender.Fire(await.Context(t), tag, d); err != nil {
 			t.Fatal(err)
 		}
@@ -214,6 +215,9 @@ func TestKeysAreTaken(t *testing.T) {
 		if inside := <-sub.C; err != nil || read.Data.Str("key") != want || inside.Data.Str("key") != want ||
 			inside.Data.Len() != read.Data.Len() || !strings.HasSuffix(tag, inside.Tag) {
 			t.Errorf("%s: %v and %v, %v", tag, inside.Data, read.Data, err)
+		} else if shown := read.Data.Map(WithheldField).Len() > 0; shown != (tag == "my/tag") ||
+			shown == (inside.Withheld().Str("password") == "secret") {
+			t.Errorf("%s: readers see %v, withheld is %v", tag, read.Data, inside.Withheld())
 		}
 	}
 }

@@ -22,3 +22,14 @@ func JobFieldsOf(m *value.Map) *value.Map {
 	}
 	return fields
 }
+
+// withFields returns the state of a batch with the [JobFields] of its slices. The events of a batch do not show
+// them, since the settings of a returner may hold its password. fields may be nil.
+func withFields(state, fields *value.Map) *value.Map {
+	if fields.Len() == 0 {
+		return state
+	}
+	state = state.Clone()
+	state.Set(JobFieldsKey, JobFieldsOf(fields))
+	return state
+}

@@ -236,7 +236,7 @@ func (m *Manager) handle(ctx context.Context, e event.Event) {
 	case event.BatchKeep:
 		m.keepOfTool(jid, state, t[2] == "complete" || t[2] == "halted")
 	case event.BatchDrive: // the tool has not written the files: the master writes them
-		m.keepOfTool(jid, state, false)
+		m.keepOfTool(jid, withFields(state, e.Withheld()), false)
 		_ = m.adoptBatch(ctx, jid, false)
 	case event.BatchAdopt:
 		_ = m.adoptBatch(ctx, jid, false)
@@ -397,8 +397,7 @@ func (m *Manager) reconcileAll(ctx context.Context) {
 // passed.
 func (m *Manager) giveUpLate(ctx context.Context) {
 	for jid, b := range m.batches {
-		window := time.Duration((numberIn(b.kept, "timeout", 60) +
-			numberIn(b.kept, "gather_job_timeout", 10)) * float64(time.Second))
+		window := minionWindow(b.kept)
 		isLate := func(since time.Time) bool { return m.cfg.Now().Sub(since) >= window }
 		for _, since := range b.Active {
 			if isLate(since) {

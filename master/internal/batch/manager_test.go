@@ -33,6 +33,8 @@ type world struct {
 	refuse    error
 	ctx       context.Context // of events
 	sends     bool            // the tool sends the state and writes no file
+	withheld  *value.Map      // what the tool sends beside the state
+	fields    string          // the job fields of the latest slice
 	adopted   string          // by whom
 }
 
@@ -64,6 +66,7 @@ func (w *world) again() {
 // StartSlice implements [Publisher].
 func (w *world) StartSlice(_ context.Context, l *value.Map) error {
 	w.published = append(w.published, strings.Join(l.Texts("tgt"), ","))
+	w.fields = value.Repr(l.Map("kwargs"))
 	if l.Str("jid") != jid || l.Str("tgt_type") != "list" || l.Str("fun") != "test.arg" ||
 		l.Str("user") != "ann" || len(l.List("arg")) != 2 {
 		w.t.Errorf("published %v", l)
@@ -106,6 +109,7 @@ func (w *world) handOver(more ...any) {
 	data := value.NewMap("jid", jid, "driver", "master")
 	if w.sends {
 		data.Set("key", userKey)
+		data.Set(event.WithheldField, w.withheld)
 		data.Set("state", kept)
 	} else if err := w.m.writeState(jid, kept); err != nil {
 		w.t.Fatal(err)
@@ -208,6 +212,35 @@ func drivesABatch(t *testing.T, sends bool) {
 
 	w.event("salt/batch/"+jid+"/stop", value.NewMap())
 	w.want("", "")
+}
+
+// TestManagerHasWithheldFields: the slices of a batch have the settings of its returner, which its events do not
+// show, also after a restart of the master.
+func TestManagerHasWithheldFields(t *testing.T) {
+	w := newWorld(t)
+	w.sends = true
+	w.withheld = value.NewMap("ret_kwargs", value.NewMap("password", "hunter2"), "id", "root")
+	w.handOver()
+	const want = "{'ret_kwargs': {'password': 'hunter2'}}"
+	w.ret("a", 0)
+	if w.fields != want {
+		t.Errorf("a slice has %s", w.fields)
+	}
+
+	w.again()
+	w.fields = ""
+	w.m.Run(canceled(t), nil)
+	w.ret("b", 0)
+	if w.fields != want {
+		t.Errorf("after a restart a slice has %s", w.fields)
+	}
+}
+
+// canceled returns a context that has ended.
+func canceled(t *testing.T) context.Context {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	return ctx
 }
 
 // A master that dies goes on with its batches, and gives who was at work the time
