@@ -30,7 +30,7 @@ const stopWithin = 30 * time.Second
 type Batches interface {
 	// Status returns how far a batch is that this master runs or has run, as batch.status does, or nil for
 	// other batches. The error says that this is not known.
-	Status(jid string) (*value.Map, error)
+	Status(ctx context.Context, jid string) (*value.Map, error)
 	// Active returns the batches of this master that have not ended, as Status does, by job id. One whose state
 	// cannot be read has the fields jid, master and error alone.
 	Active(ctx context.Context) ([]*value.Map, error)
@@ -85,7 +85,7 @@ func batchStatus(c *call) (any, error) {
 		return nil, err
 	}
 
-	status, err := c.Batches.Status(jid)
+	status, err := c.Batches.Status(c.ctx, jid)
 	if err != nil {
 		return nil, fmt.Errorf("read the state of the batch: %w", err)
 	}
@@ -176,7 +176,7 @@ func batchStop(c *call) (any, error) {
 
 // stopElsewhere stops a batch on another master, unless this master has run it.
 func (c *call) stopElsewhere(ctx context.Context, jid string) (stopped bool, err error) {
-	status, err := c.Batches.Status(jid)
+	status, err := c.Batches.Status(c.ctx, jid)
 	if status != nil || err != nil {
 		return false, err
 	}
@@ -260,7 +260,7 @@ func (c *call) batchOf(jid string, of *value.Map) *value.Map {
 		return out
 	}
 
-	status, err := c.Batches.Status(jid)
+	status, err := c.Batches.Status(c.ctx, jid)
 	if err != nil {
 		c.Log.Warn("the state of a batch cannot be read", "jid", jid, "error", err)
 		return out

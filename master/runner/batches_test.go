@@ -24,7 +24,7 @@ type oneBatch struct {
 	stopped int
 }
 
-func (b *oneBatch) Status(jid string) (*value.Map, error) {
+func (b *oneBatch) Status(_ context.Context, jid string) (*value.Map, error) {
 	if jid != b.jid || b.gone {
 		return nil, b.damaged
 	}
@@ -33,7 +33,7 @@ func (b *oneBatch) Status(jid string) (*value.Map, error) {
 }
 
 func (b *oneBatch) Active(context.Context) ([]*value.Map, error) {
-	status, _ := b.Status(b.jid)
+	status, _ := b.Status(context.Background(), b.jid)
 	return []*value.Map{status}, b.damaged
 }
 
@@ -50,7 +50,7 @@ type others struct{ *oneBatch }
 
 func (o others) Status(_ context.Context, jid, owner string) (*value.Map, error) {
 	o.asked = append(o.asked, owner)
-	status, _ := o.oneBatch.Status(jid)
+	status, _ := o.oneBatch.Status(context.Background(), jid)
 	return status, o.fail
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"time"
 
 	"saltern/master/value"
 )
@@ -114,7 +115,7 @@ func (m *Manager) Active(ctx context.Context) ([]*value.Map, error) {
 		if err := ctx.Err(); err != nil {
 			return nil, fmt.Errorf("read the states of batches: %w", err)
 		}
-		switch status, err := m.Status(jid); {
+		switch status, err := m.Status(ctx, jid); {
 		case err != nil:
 			active = append(active, value.NewMap("jid", jid, "master", m.cfg.ID, "error", "its state cannot be read: "+err.Error()))
 		case status != nil:
@@ -125,9 +126,10 @@ func (m *Manager) Active(ctx context.Context) ([]*value.Map, error) {
 }
 
 // Status returns how far a batch is that this master runs or has run, in the form of the runner
-// batch.status (salt/runners/batch.py), or nil for other batches. It may be called concurrently with
-// Run. It implements runner.Batches.
-func (m *Manager) Status(jid string) (*value.Map, error) {
+// batch.status (salt/runners/batch.py), or nil for other batches. Of a halted batch it counts minions as
+// completed that have returned since, and as failed those that were late; Salt's counts both as active for ever.
+// It may be called concurrently with Run. It implements runner.Batches.
+func (m *Manager) Status(ctx context.Context, jid string) (*value.Map, error) {
 	kept, err := m.stateOf(jid)
 	if kept == nil {
 		return nil, err
@@ -140,9 +142,10 @@ func (m *Manager) Status(jid string) (*value.Map, error) {
 	for name, key := range map[string]string{"total": "all_minions", "pending": "pending"} {
 		out.Set(name, int64(len(kept.List(key))))
 	}
-	for name, key := range map[string]string{"completed": "done", "active": "active", "failed": "failed"} {
-		out.Set(name, int64(kept.Map(key).Len()))
-	}
+	returned, late := m.endedSinceHalt(ctx, jid, kept)
+	out.Set("completed", int64(kept.Map("done").Len()+returned))
+	out.Set("active", int64(kept.Map("active").Len()-returned-late))
+	out.Set("failed", int64(kept.Map("failed").Len()+late))
 	out.Set("halted", kept.Bool("halted"))
 	for _, key := range []string{"batch_size", "halted_reason", "driver", "user", "created", "last_progress"} {
 		out.Set(key, kept.Value(key))
@@ -154,4 +157,36 @@ func (m *Manager) Status(jid string) (*value.Map, error) {
 		out.Set("age_seconds", nil)
 	}
 	return out, nil
+}
+
+// endedSinceHalt returns how many minions that were at work when a batch was halted have returned since, and how
+// many others are late. No state of the batch is written after that. kept is its last one.
+func (m *Manager) endedSinceHalt(ctx context.Context, jid string, kept *value.Map) (returned, late int) {
+	active := kept.Map("active")
+	if !kept.Bool("halted") || active.Len() == 0 {
+		return 0, 0
+	}
+	returns, err := m.cfg.Jobs.Returns(ctx, jid)
+	if err != nil {
+		m.cfg.Log.Warn("the returns of a halted batch cannot be read: its minions count as active", "jid", jid, "error", err)
+		return 0, 0
+	}
+
+	lateSince := seconds(m.cfg.Now().Add(-minionWindow(kept)))
+	for key := range active.All() {
+		id := value.Str(key)
+		switch {
+		case returns.Map(id) != nil:
+			returned++
+		case numberIn(active, id, 0) <= lateSince:
+			late++
+		}
+	}
+	return returned, late
+}
+
+// minionWindow returns how long a minion of a batch may take. kept is the state of the batch.
+func minionWindow(kept *value.Map) time.Duration {
+	window := numberIn(kept, "timeout", 60) + numberIn(kept, "gather_job_timeout", 10)
+	return time.Duration(window * float64(time.Second))
 }

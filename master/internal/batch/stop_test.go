@@ -2,6 +2,7 @@ package batch
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,7 +21,7 @@ func TestStop(t *testing.T) {
 	w.handOver()
 	status := func() *value.Map {
 		t.Helper()
-		got, err := w.m.Status(jid)
+		got, err := w.m.Status(t.Context(), jid)
 		check.Must(t, err)
 		return got
 	}
@@ -56,10 +57,10 @@ func TestStop(t *testing.T) {
 	if r := w.m.stopNow(t.Context(), unknown); r != (stopResult{}) {
 		t.Errorf("an unknown batch: %+v", r)
 	}
-	if got, err := w.m.Status(unknown); got != nil || err != nil {
+	if got, err := w.m.Status(t.Context(), unknown); got != nil || err != nil {
 		t.Errorf("an unknown batch: %v, %v", got, err)
 	}
-	if got, err := w.m.Status("../../etc"); got != nil || err == nil {
+	if got, err := w.m.Status(t.Context(), "../../etc"); got != nil || err == nil {
 		t.Errorf("no job id: %v, %v", got, err)
 	}
 
@@ -68,6 +69,32 @@ func TestStop(t *testing.T) {
 	w.m.cfg.HashType = "none that is known" // as if the disk took nothing
 	if r := w.m.stopNow(t.Context(), jid); r.stopped || r.err == nil || !strings.Contains(r.err.Error(), "after a restart") {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestStatusAfterHalt: minions that were at work when a batch was stopped do not count as active for ever: one has
+// returned since, and the other one does not.
+func TestStatusAfterHalt(t *testing.T) {
+	w := newWorld(t)
+	w.handOver("active", value.NewMap("a", seconds(w.now), "b", seconds(w.now)))
+	check.Must(t, w.m.stopNow(t.Context(), jid).err)
+
+	counts := func() string {
+		t.Helper()
+		status, err := w.m.Status(t.Context(), jid)
+		check.Must(t, err)
+		return fmt.Sprint(status.Value("completed"), status.Value("active"), status.Value("failed"), status.Value("pending"))
+	}
+	if got := counts(); got != "0 2 0 3" {
+		t.Errorf("when it was stopped: %s", got)
+	}
+	w.returns.Set("b", value.NewMap("return", true))
+	if got := counts(); got != "1 1 0 3" {
+		t.Errorf("after the return of b: %s", got)
+	}
+	w.now = w.now.Add(15 * time.Second)
+	if got := counts(); got != "1 0 1 3" {
+		t.Errorf("when a is late: %s", got)
 	}
 }
 
@@ -83,7 +110,7 @@ func TestStopOfUnreadableBatch(t *testing.T) {
 	if r := w.m.stopNow(t.Context(), jid); r.stopped || r.err == nil || !strings.Contains(r.err.Error(), "may go on") {
 		t.Errorf("%+v", r)
 	}
-	if got, err := w.m.Status(jid); got != nil || err == nil {
+	if got, err := w.m.Status(t.Context(), jid); got != nil || err == nil {
 		t.Errorf("status %v, %v", got, err)
 	}
 }

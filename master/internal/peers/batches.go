@@ -94,10 +94,10 @@ func (b *Batches) answer(ctx context.Context, question *value.Map) *value.Map {
 		return b.answerList(ctx)
 	}
 
-	status, err := b.own.Status(question.Str("jid"))
+	status, err := b.own.Status(ctx, question.Str("jid"))
 	switch {
 	case err != nil:
-		return b.failure(question, fmt.Errorf("read the state of the batch: %w", err))
+		return b.failure(ctx, question, fmt.Errorf("read the state of the batch: %w", err))
 	case status == nil:
 		return value.NewMap("found", false)
 	}
@@ -138,25 +138,25 @@ func (b *Batches) answerStop(ctx context.Context, question *value.Map) *value.Ma
 	stopped, err := b.own.Stop(ctx, jid)
 	if err != nil {
 		b.Log.Error("a batch is not stopped as another master asked", "jid", jid, "error", err)
-		return b.failure(question, err)
+		return b.failure(ctx, question, err)
 	}
 	if stopped {
 		b.Log.Info("a batch is stopped as another master asked", "jid", jid)
 		return value.NewMap("found", true, "stopped", true)
 	}
 
-	status, err := b.own.Status(jid)
+	status, err := b.own.Status(ctx, jid)
 	if err != nil {
-		return b.failure(question, err)
+		return b.failure(ctx, question, err)
 	}
 	return value.NewMap("found", status != nil, "stopped", false)
 }
 
 // failure returns the answer to a question that this master cannot answer. If all masters were asked, and
 // nothing says that this one runs the batch, it returns nil: the one that runs it answers.
-func (b *Batches) failure(question *value.Map, err error) *value.Map {
+func (b *Batches) failure(ctx context.Context, question *value.Map, err error) *value.Map {
 	if question.Str("to") == "" {
-		if status, _ := b.own.Status(question.Str("jid")); status == nil {
+		if status, _ := b.own.Status(ctx, question.Str("jid")); status == nil {
 			return nil
 		}
 	}

@@ -29,7 +29,7 @@ type fakeBatches struct {
 	many    int // how many batches Active lists
 }
 
-func (f *fakeBatches) Status(jid string) (*value.Map, error) {
+func (f *fakeBatches) Status(_ context.Context, jid string) (*value.Map, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.shown++
