@@ -111,11 +111,16 @@ func (k knowledge) jobOf(e *entry) string {
 }
 
 // knownStates returns what this master knows. If another master of the cluster owns the schedule, that
-// is what the shared record says.
+// is what the shared record says. Saved entries count at once, before the next check has adopted them.
 func (s *Schedule) knownStates() (knowledge, error) {
 	s.mu.Lock()
 	known := knowledge{roster: s.roster, states: slices.Clone(s.states)}
 	s.mu.Unlock()
+	if s.cfg.Saved != nil {
+		if saved := s.cfg.Saved.Schedules(); known.isNewer(saved) {
+			known.roster, known.states, _ = s.withSaved(known.roster, known.states, saved)
+		}
+	}
 
 	_, known.own = s.cfg.Own()
 	if s.cfg.Records != nil && !known.own {

@@ -36,31 +36,23 @@ func newRoster(p *plan.Plan, problems []plan.Problem) roster {
 	return r
 }
 
-// adoptSaved makes changes of the saved entries count. An entry that is the same as before keeps its
-// state, one that another master has run already gets the state that is recorded, and a changed one
-// begins anew. Only takeDue calls it.
-func (s *Schedule) adoptSaved() {
-	if s.cfg.Saved == nil {
-		return
-	}
-	saved := s.cfg.Saved.Schedules()
-	if saved.Version == s.saved.Version {
-		return
-	}
-	none := saved.Entries.Len() == 0 && s.saved.Entries.Len() == 0
-	if none || value.Equal(saved.Entries, s.saved.Entries) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.saved = saved
-		return
-	}
+// isNewer reports whether saved has other entries than those of the roster.
+func (r roster) isNewer(saved SavedEntries) bool {
+	none := saved.Entries.Len() == 0 && r.saved.Entries.Len() == 0
+	return saved.Version != r.saved.Version && !none && !value.Equal(saved.Entries, r.saved.Entries)
+}
 
+// withSaved returns the roster with other saved entries, and the states of its entries. states are those of r. An
+// entry that is the same as before keeps its state, and one of the same key its tally. fresh are the positions of
+// the others.
+func (s *Schedule) withSaved(r roster, states []plan.State, saved SavedEntries) (next roster, of []plan.State, fresh []int) {
 	read, problems := s.cfg.Plan.With(saved.Entries)
-	next := newRoster(read, append(problems, s.cfg.Problems...))
+	next = newRoster(read, append(problems, s.cfg.Problems...))
 	next.saved = saved
-	states := make([]plan.State, len(next.entries))
+	of = make([]plan.State, len(next.entries))
+
 	before := map[string]int{}
-	for i, e := range s.entries {
+	for i, e := range r.entries {
 		before[e.Key] = i
 	}
 	for i, e := range next.entries {
@@ -70,11 +62,34 @@ func (s *Schedule) adoptSaved() {
 
 		was, known := before[e.Key]
 		if known {
-			e.tally = s.entries[was].tally
+			e.tally = r.entries[was].tally
 		}
-		if known && s.entries[was].Digest == e.Digest {
-			states[i] = s.states[was]
-		} else if carried, ok := s.takeCarried(e); ok {
+		if known && r.entries[was].Digest == e.Digest {
+			of[i] = states[was]
+		} else {
+			fresh = append(fresh, i)
+		}
+	}
+	return next, of, fresh
+}
+
+// adoptSaved makes changes of the saved entries count. An entry that another master has run already gets the
+// state that is recorded, and a changed one begins anew. Only takeDue calls it.
+func (s *Schedule) adoptSaved() {
+	if s.cfg.Saved == nil {
+		return
+	}
+	saved := s.cfg.Saved.Schedules()
+	if !s.isNewer(saved) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.saved = saved
+		return
+	}
+
+	next, states, fresh := s.withSaved(s.roster, s.states, saved)
+	for _, i := range fresh {
+		if carried, ok := s.takeCarried(next.entries[i]); ok {
 			states[i] = carried
 		}
 	}

@@ -277,3 +277,42 @@ func TestCarriedRecordOfAnotherClock(t *testing.T) {
 		}
 	})
 }
+
+// TestSavedEntryIsListedAtOnce: the next runs of an entry that was saved or changed a moment ago are known before the
+// next check, also at a master that does not own the schedule.
+func TestSavedEntryIsListedAtOnce(t *testing.T) {
+	for _, owns := range []bool{true, false} {
+		t.Run(fmt.Sprintf("owns %t", owns), func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "schedule")
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				saved := &savedNow{}
+				cfg := b.config(value.NewMap("e", entryOf("a.option", "minutes", int64(1))))
+				cfg.Saved = saved
+				cfg.Records = OpenRecords(path)
+				cfg.Own = func() (uint64, bool) { return 1, owns }
+				s := New(cfg)
+				var running sync.WaitGroup
+				running.Go(func() { b.runFor(s, 40*time.Second) })
+				time.Sleep(20*time.Second + time.Millisecond)
+
+				for _, hours := range []int64{2, 5, 0} {
+					entries := value.NewMap()
+					if hours > 0 {
+						entries.Set("x", entryOf("a.saved", "hours", hours, "run_on_start", false))
+					}
+					saved.set(entries)
+					runs, err := s.NextRuns(1)
+					next, listed := runs["x"]
+					if err != nil || listed != (hours > 0) || listed && len(next) != 1 {
+						t.Fatalf("%d hours: %v, %v", hours, runs, err)
+					}
+					if due := time.Now().Add(time.Duration(hours) * time.Hour); listed && next[0].Sub(due).Abs() > 2*time.Second {
+						t.Errorf("%d hours: the next run is %v", hours, next[0])
+					}
+				}
+				running.Wait()
+			})
+		})
+	}
+}
