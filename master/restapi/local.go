@@ -309,6 +309,15 @@ func waitOf(name string, v any) (time.Duration, error) {
 	return seconds(n), nil
 }
 
+// heldWaitOf returns the value of the field name, a number of seconds for which the caller's request is held.
+func (s *Server) heldWaitOf(name string, v any) (time.Duration, error) {
+	n, ok := numberOf(v)
+	if !ok || n < 0 {
+		return 0, invalid("%s must be a number of seconds, at most %d.", name, s.opts.MaxTimeout)
+	}
+	return seconds(n), s.mayWait(name, n)
+}
+
 // runBatch runs a command on a part of the minions at a time.
 func (s *Server) runBatch(ctx context.Context, in call) ([]any, error) {
 	if value.Truth(in.low.Value("raw")) {
@@ -330,13 +339,9 @@ func (s *Server) runBatch(ctx context.Context, in call) ([]any, error) {
 		return nil, invalid("A batch gets its job id from the master: leave out jid.")
 	}
 
-	waits, _ := numberOf(in.low.Value("batch_wait"))
-	if err := s.mayWait("batch_wait", waits); err != nil {
-		return nil, err
-	}
 	var wait time.Duration
 	if v := in.low.Value("batch_wait"); v != nil {
-		if wait, err = waitOf("batch_wait", v); err != nil {
+		if wait, err = s.heldWaitOf("batch_wait", v); err != nil {
 			return nil, err
 		}
 	}

@@ -141,6 +141,9 @@ func TestBatchOfAPI(t *testing.T) {
 	if got := c.slices(); len(got) > 0 {
 		t.Errorf("refused, and begun: %q", got)
 	}
+	if _, body := start("alice", `"batch": 1, "client": "local_batch", "batch_wait": "soon"`); !strings.Contains(body, "at most 3600") {
+		t.Errorf("the bound of max_timeout is not named: %s", body)
+	}
 
 	code, body := start("alice", `"batch": "50%", "batch_wait": 0, "timeout": 30`)
 	var answer struct {
