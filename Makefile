@@ -178,14 +178,18 @@ run: ## a one-node appliance on 127.0.0.1 with one real minion, until Ctrl-C (MI
 	@scripts/run-one-node
 
 .PHONY: test
-test: deps ## everything CI runs
-	@$(MAKE) --no-print-directory -j2 race lint QUIETLY=nice RACEP=3 # which fills what the tests leave idle
+test: ## everything CI runs
+	@# lint fills what deps, which waits for the network, and the tests leave idle. Two of the four jobs are parts of deps.
+	@$(MAKE) --no-print-directory -j4 race lint QUIETLY=nice RACEP=3 AFTER=deps
 	@$(MAKE) --no-print-directory unit-rest test-terraform
 	@$(MAKE) --no-print-directory -j2 --output-sync=target e2e e2e-storage test-nspawn test-browser fuzz-smoke PICTURES=0 FUZZ=changed FUZZTIME=400ms # fuzzing, which needs no build, comes first and takes what e2e leaves idle
 	@$(MAKE) --no-print-directory attack-short # alone: it measures
 
+# What race waits for, and lint, too, where git is missing.
+AFTER :=
+
 .PHONY: lint
-lint: ## gofmt, vet and staticcheck of all files, shell syntax
+lint: $(if $(shell command -v git),,$(AFTER)) ## gofmt, vet and staticcheck of all files, shell syntax
 	@bad=$$(gofmt -l $$(git ls-files '*.go')); if [ -n "$$bad" ]; then echo "not gofmt-ed:"; echo "$$bad"; exit 1; fi
 	@# They take a third less of a processor when garbage may wait: 65 s for 95, with 0.7 GiB for 0.5.
 	GOGC=400 $(QUIETLY) $(GO) vet -tags $(TAGS) ./...
@@ -212,7 +216,7 @@ check: ## lint and unit tests of what was changed since BASE, a minute (BASE=mai
 	@GO='$(GO)' BASE='$(BASE)' TAGS='$(TAGS)' scripts/check
 
 .PHONY: race
-race: ## unit tests with the race detector (RACEP=4: so many packages at a time, for they mostly wait)
+race: $(AFTER) ## unit tests with the race detector (RACEP=4: so many packages at a time, for they mostly wait)
 	@# Without GORACE each process of a test sleeps a second at its end.
 	CGO_ENABLED=1 GORACE=atexit_sleep_ms=50 SALTERN_PYTHON=$${SALTERN_PYTHON:-$(SALTERN_CACHE)/salt-3008.3/bin/python} $(call gotest,$(RACE),-race $(if $(RACEP),-p $(RACEP)))
 
@@ -482,17 +486,22 @@ test-monitoring: build ## docs/monitoring with Debian's Prometheus: a scrape; th
 .PHONY: deps
 deps: ## what the tests need on a fresh Debian 12 (as root) and the Salt releases
 	@scripts/deps packages
-	@scripts/deps promtool
-	@scripts/deps salt $(SALT)
-	@scripts/deps pygit2
+	@$(MAKE) --no-print-directory deps-salt deps-promtool deps-pygit2 deps-axe deps-modules
+
+.PHONY: deps-salt $(SALT:%=deps-salt-%)
+deps-salt: $(SALT:%=deps-salt-%)
+$(SALT:%=deps-salt-%): deps-salt-%:
+	@scripts/deps salt $*
+
+.PHONY: deps-promtool deps-pygit2
+deps-promtool deps-pygit2: deps-%:
+	@scripts/deps $*
+
+.PHONY: deps-modules
+deps-modules:
 	$(GO) mod download
 	$(GO) -C test/oidcprovider/server mod download
-	@$(MAKE) --no-print-directory deps-axe
 	$(GO) -C test/browser mod download
-
-.PHONY: deps-salt
-deps-salt:
-	@scripts/deps salt $(SALT)
 
 .PHONY: clean
 clean: ## remove what was built and the data of `make run`
