@@ -45,7 +45,7 @@ func TestConsole(t *testing.T) {
 
 	b.see("/run", "#fun")
 	b.do("preview", typed("#tgt", "web*"), typed("#fun", "test.ping"), click(`button[name=look]`), there(`.names`))
-	b.has("The target selects 1")
+	b.has("selects 1 minion")
 	b.accessible(axe, "preview")
 	b.do("run", click(`form.run button.main`), there("#live"))
 	b.has("True")

@@ -224,7 +224,7 @@ func (w *fleetWays) sameConsole(t *testing.T, results map[string]int) error {
 	if code != http.StatusOK {
 		return fmt.Errorf("status %d", code)
 	}
-	words := map[string]string{"ok": "ok", "changed": "changed", "failed": "failed", "error": "did not start"}
+	words := map[string]string{"ok": "ok", "changed": "changed", "failed": "failed", "error": "could not run states"}
 	found := map[string]int{}
 	for _, m := range legend.FindAllStringSubmatch(text, -1) {
 		found[m[2]], _ = strconv.Atoi(m[1])

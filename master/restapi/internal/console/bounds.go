@@ -50,6 +50,11 @@ type boundText struct {
 	Cut  int // bytes that were cut off
 }
 
+// Short reports whether the text stands in a line with other words.
+func (t boundText) Short() bool {
+	return t.Text != "" && t.Cut == 0 && len(t.Text) <= 60 && !strings.Contains(t.Text, "\n")
+}
+
 // boundedText makes an untrusted text of several lines safe, cuts it to the rest of the budget, and
 // charges its bytes to the budget.
 func (b *budget) boundedText(s string) boundText {

@@ -325,7 +325,7 @@ func TestFailedFirst(t *testing.T) {
 		ids = append(ids, r.ID+" "+r.Word)
 	}
 
-	if got := strings.Join(ids, ", "); got != hostile+" did not start, web2 failed, web4 no answer yet, web1 changed" {
+	if got := strings.Join(ids, ", "); got != hostile+" could not run states, web2 failed, web4 no answer yet, web1 changed" {
 		t.Errorf("%s", got)
 	}
 

@@ -448,7 +448,7 @@ func TestDocPages(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newConsole(t, "/api")
-			c.cfg.Cluster = name == "overview" || name == "schedule" || name == "confirm"
+			c.cfg.Cluster = name == "overview" || name == "fleet" || name == "schedule" || name == "confirm"
 			c.cfg.Nodes = true
 			c.cfg.Name = "lab"
 			c.cfg.Systems = []string{"pam"}

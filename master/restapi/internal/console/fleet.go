@@ -23,10 +23,10 @@ func outcomes() []outcome {
 		{"changed", "changed", "changed"},
 		{"would_change", "would change", "differs"},
 		{"failed", "failed", "failed"},
-		{"error", "did not start", "error"},
+		{"error", "could not run states", "error"},
 		{"answered", "answered, ran no states", "answered"},
 		{"absent", "did not answer", "absent"},
-		{"never", "no states yet", "answered"},
+		{"never", "no states yet", "never"},
 	}
 }
 
@@ -116,7 +116,7 @@ type driftRow struct {
 	Minion, ID, Function string
 	When                 moment
 	Lines                []diffLine
-	Cause                string
+	Cause                string // "" for the usual one, which the page tells once: something else changed the minion
 	JID                  string
 	Corrected            bool
 }
@@ -198,7 +198,7 @@ func count(m *value.Map, name string) int {
 
 // placeBar places the parts of a bar. Each has a width that can be seen.
 func placeBar(parts []barPart) {
-	const least = 6
+	const least = 12
 	all := 0
 	for i := range parts {
 		all += parts[i].N
@@ -259,7 +259,6 @@ func (c *Console) driftOf(m *value.Map) driftRow {
 		When:      c.momentOf(m.Str("time")),
 		JID:       m.Str("jid"),
 		Corrected: m.Value("corrected") == true,
-		Cause:     "its files were as before",
 	}
 	if m.Str("cause") == "recurring" {
 		row.Cause = "it changes with each run"

@@ -112,7 +112,7 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		d.Rows[i].fillFrom(b, m.Map("Result").Map(d.Rows[i].ID), stateLimit)
 	}
 
-	p := page{Title: "Job " + jid}
+	p := page{Title: d.title()}
 	if d.Live {
 		d.Stream, p.Refresh = c.base+"/stream?jid="+jid, 5
 	}
@@ -248,15 +248,30 @@ func (d *jobPage) fillAgain(c *Console, m *value.Map, failedIDs []any) {
 	}
 }
 
+// title names the job by what it runs, or by its id if that is not known.
+func (d jobPage) title() string {
+	if d.Unknown || d.Missing || d.Function == "" {
+		return "Job " + d.JID
+	}
+	words := strings.TrimSpace(d.Function + " " + d.Args)
+	if d.Target != "" {
+		words += " on " + d.Target
+	}
+	return briefName(words)
+}
+
+// Answered returns the number of minions that have answered.
+func (d jobPage) Answered() int { return d.All - d.Waiting - d.Away }
+
 // HasStates reports whether a minion on the page has returned more than one state.
 func (d jobPage) HasStates() bool {
 	return slices.ContainsFunc(d.Rows, func(r minionResult) bool { return r.States != nil && len(r.States.Rows) > 1 })
 }
 
-// AllFailed returns the number of minions that failed or did not start.
+// AllFailed returns the number of minions that failed or could not run states.
 func (d jobPage) AllFailed() int { return d.Failed + d.NotStarted }
 
-// failedOf returns the ids of the minions that failed or did not start.
+// failedOf returns the ids of the minions that failed or could not run states.
 func failedOf(rows []minionResult) (ids []any) {
 	for _, r := range rows {
 		if r.Failed() {
@@ -344,7 +359,7 @@ func (x minionResult) rank() int {
 	return unanswered + 1 + int(summary.WouldChange-x.Result)
 }
 
-// Failed reports whether the minion failed or did not start.
+// Failed reports whether the minion failed or could not run states.
 func (x minionResult) Failed() bool { return !x.Unanswered && x.Result >= summary.Failed }
 
 // fillFrom fills in the result from a return. It shows at most stateLimit states.

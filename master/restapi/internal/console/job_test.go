@@ -123,7 +123,7 @@ func TestJobHasTheHistoryResults(t *testing.T) {
 		want           string
 	}{
 		{"a return over the quota", "state.apply", "VALUE_TRIMMED: over its quota", int64(2), "failed"},
-		{"errors of rendering", "state.apply", []any{"Rendering SLS failed"}, int64(1), "did not start"},
+		{"errors of rendering", "state.apply", []any{"Rendering SLS failed"}, int64(1), "could not run states"},
 		{"a masterless run", "state.apply", value.NewMap("local", states(true)), int64(0), "changed"},
 		{"two functions", "test.ping,state.apply", value.NewMap("test.ping", true, "state.apply", states(nil)),
 			value.NewMap("test.ping", int64(0), "state.apply", int64(0)), "would change"},

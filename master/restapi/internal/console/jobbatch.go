@@ -54,6 +54,9 @@ func batchOf(m *value.Map) *batchProgress {
 	return p
 }
 
+// LeftAside returns the number of minions that the job was not and will not be sent to, though nobody stopped it.
+func (p *batchProgress) LeftAside() int { return p.Absent + p.Unsent }
+
 // GoesOn reports whether further minions may get the job.
 func (p *batchProgress) GoesOn() bool {
 	if p == nil || p.Removed {

@@ -29,7 +29,7 @@ func TestOutcomeOfRunsOfStates(t *testing.T) {
 	m.answers["fleet.jobs"] = value.NewMap("next", "", "jobs", []any{value.NewMap("jid", theJID, "time", "2026-11-24T15:59:00Z", "function", "state.apply",
 		"ok", int64(30), "changed", int64(8), "would_change", int64(20), "failed", int64(45), "error", int64(5), "absent", int64(1), "pending", int64(7))})
 	a := ask(t, newConsole(t, ""), m, http.MethodGet, "/jobs", nil)
-	for _, text := range []string{"40 failed<", "5 did not start<", "1 no answer yet<", "do not have it<", "20 would change<", "8 changed<", "2 ok<"} {
+	for _, text := range []string{"40 failed<", "5 could not run states<", "1 no answer yet<", "do not have it<", "20 would change<", "8 changed<", "2 ok<"} {
 		if !strings.Contains(a.Body, text) {
 			t.Errorf("no %q in %s", text, a.Body)
 		}

@@ -38,6 +38,12 @@ func whenWord(now, t time.Time) string {
 		return agoWord(ago)
 	}
 
+	return timeOfDayWord(now, t) + " (" + strings.ReplaceAll(agoWord(ago), " ", "\u00a0") + ")"
+}
+
+// timeOfDayWord returns the time of day of t for a reader at now, of another day with the date. Both times are by
+// one clock.
+func timeOfDayWord(now, t time.Time) string {
 	layout := "2006-01-02 15:04"
 	switch {
 	case t.Format(time.DateOnly) == now.Format(time.DateOnly):
@@ -45,8 +51,7 @@ func whenWord(now, t time.Time) string {
 	case t.Year() == now.Year():
 		layout = "2 Jan 15:04"
 	}
-	clock := strings.ReplaceAll(t.Format(layout), " ", "\u00a0")
-	return clock + " (" + strings.ReplaceAll(agoWord(ago), " ", "\u00a0") + ")"
+	return strings.ReplaceAll(t.Format(layout), " ", "\u00a0")
 }
 
 // momentOf returns the moment of a time in the answer of a runner (RFC 3339).
@@ -73,22 +78,30 @@ func agoWord(ago time.Duration) string {
 	case ago.Abs() < 10*time.Second:
 		return "just now"
 	case ago < 0:
-		return "in " + spanWord(-ago)
+		return "in " + spanWord(ago.Abs())
 	}
 	return spanWord(ago) + " ago"
 }
 
+// spanWord returns a span in its largest unit, rounded: 2 h 50 min are "3 h". Days begin at a day and a half, so that
+// there is no "1 days".
 func spanWord(d time.Duration) string {
 	const day = 24 * time.Hour
-	switch {
-	case d < time.Minute:
-		return fmt.Sprintf("%d s", d/time.Second)
-	case d < time.Hour:
-		return fmt.Sprintf("%d min", d/time.Minute)
-	case d < 2*day:
-		return fmt.Sprintf("%d h", d/time.Hour)
+	whole := func(unit time.Duration) time.Duration {
+		if d%unit >= unit/2 {
+			return d/unit + 1
+		}
+		return d / unit
 	}
-	return fmt.Sprintf("%d days", d/day)
+	switch {
+	case d < time.Minute-time.Second/2:
+		return fmt.Sprintf("%d s", whole(time.Second))
+	case d < time.Hour-time.Minute/2:
+		return fmt.Sprintf("%d min", whole(time.Minute))
+	case d < day+day/2:
+		return fmt.Sprintf("%d h", whole(time.Hour))
+	}
+	return fmt.Sprintf("%d days", whole(day))
 }
 
 // hint is the text in the place of an empty list: why it is empty, and a link to the next step. Word may be "": there

@@ -38,6 +38,8 @@ type savedMark struct {
 type savedJob struct {
 	savedMark
 	Function string
+	ArgLine  string // arguments, with the names of fields in braces
+	Asks     string // which fields whoever runs it fills in, or ""
 	Target   string
 	Type     string // type of the target; "": it is the name of a saved target
 	Limits   string
@@ -180,12 +182,31 @@ func (c *Console) savedJobOf(name string, m *value.Map) savedJob {
 	return savedJob{
 		savedMark: c.markOf(name, m),
 		Function:  briefName(m.Str("function")),
+		ArgLine:   briefName(strings.ReplaceAll(savedLines(m.List("args"), m.Map("kwargs")), "\n", " ")),
+		Asks:      briefName(asksWord(m.List("fields"))),
 		Target:    briefName(m.Str("target")),
 		Type:      briefName(m.Str("target_type")),
 		Limits:    limitWords(m),
 		MayRun:    briefName(mayRunWords(m.Map("may_run"))),
 		Runs:      m.Value("runs") == true,
 	}
+}
+
+// asksWord names the fields that whoever runs a saved job fills in, with their choices, or returns "".
+func asksWord(fields []any) string {
+	var words []string
+	for _, e := range fields {
+		f, _ := e.(*value.Map)
+		word := f.Str("name")
+		if choices := f.Texts("choices"); len(choices) > 0 {
+			word += " (" + strings.Join(choices, ", ") + ")"
+		}
+		words = append(words, word)
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	return "asks for " + strings.Join(words, ", ")
 }
 
 // limitWords describes the limits of a saved job.
@@ -248,7 +269,7 @@ func savedNotice(q url.Values) string {
 	case "on":
 		return "The entry runs again from now on."
 	case "off":
-		return "The entry does not run any more."
+		return "The entry is off until you switch it on again."
 	}
 	return ""
 }

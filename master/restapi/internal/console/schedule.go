@@ -58,7 +58,8 @@ func (c *Console) scheduledRun(at time.Time) scheduledRun {
 	if at.IsZero() {
 		return scheduledRun{}
 	}
-	return scheduledRun{c.moment(at), at.Format("Mon 2 Jan 15:04")}
+	now := c.cfg.Now()
+	return scheduledRun{momentAt(now, at), timeOfDayWord(now.In(at.Location()), at)}
 }
 
 // schedulePage is the data of the page Schedule.
@@ -78,10 +79,10 @@ type schedulePage struct {
 
 // calendarDay is a day of the calendar.
 type calendarDay struct {
-	Title string
-	Today bool
-	Lines []calendarLine
-	More  int // lines that are left out
+	Weekday, Date string
+	Today         bool
+	Lines         []calendarLine
+	More          int // lines that are left out
 }
 
 // calendarLine lists the runs of an entry on a day.
@@ -422,10 +423,11 @@ func calendarOf(entries []scheduleEntry, today time.Time) (weeks [][]calendarDay
 		slices.SortStableFunc(lines[n], func(a, b calendarLine) int { return cmp.Compare(a.sort, b.sort) })
 		shown := lines[n][:min(len(lines[n]), linesOfDay)]
 		week = append(week, calendarDay{
-			Title: begin.AddDate(0, 0, n).Format("Mon 2 Jan"),
-			Today: n == 0,
-			Lines: shown,
-			More:  len(lines[n]) - len(shown),
+			Weekday: begin.AddDate(0, 0, n).Format("Mon"),
+			Date:    begin.AddDate(0, 0, n).Format("2 Jan"),
+			Today:   n == 0,
+			Lines:   shown,
+			More:    len(lines[n]) - len(shown),
 		})
 
 		if len(week) == 7 {

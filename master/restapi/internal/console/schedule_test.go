@@ -54,9 +54,7 @@ func days(weeks [][]calendarDay) map[string]string {
 			for _, l := range d.Lines {
 				lines = append(lines, strings.TrimSpace(l.At+" "+l.Name+" "+l.Note))
 			}
-			if d.Title != "" {
-				out[d.Title] = strings.Join(lines, "; ")
-			}
+			out[d.Weekday+" "+d.Date] = strings.Join(lines, "; ")
 		}
 	}
 	return out

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -267,16 +268,33 @@ func TestRemotesOfFiles(t *testing.T) {
 func TestAgo(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{
-		-time.Hour:           "in 1 h",
-		-3 * 24 * time.Hour:  "in 3 days",
-		-9 * time.Second:     "just now",
-		9 * time.Second:      "just now",
-		59 * time.Second:     "59 s ago",
-		time.Minute:          "1 min ago",
-		119 * time.Minute:    "1 h ago",
-		47 * time.Hour:       "47 h ago",
-		50 * time.Hour:       "2 days ago",
-		400 * 24 * time.Hour: "400 days ago",
+		-time.Hour:          "in 1 h",
+		-3 * 24 * time.Hour: "in 3 days",
+		-9 * time.Second:    "just now",
+		9 * time.Second:     "just now",
+		59 * time.Second:    "59 s ago",
+		time.Minute:         "1 min ago",
+		119 * time.Minute:   "2 h ago",
+		47 * time.Hour:      "2 days ago",
+		50 * time.Hour:      "2 days ago",
+
+		// A span is rounded, and never to sixty of a unit or to one day.
+		59*time.Second + 499*time.Millisecond: "59 s ago",
+		59*time.Second + 500*time.Millisecond: "1 min ago",
+		89 * time.Second:                      "1 min ago",
+		90 * time.Second:                      "2 min ago",
+		59*time.Minute + 29*time.Second:       "59 min ago",
+		59*time.Minute + 30*time.Second:       "1 h ago",
+		170 * time.Minute:                     "3 h ago",
+		35*time.Hour + 59*time.Minute:         "36 h ago",
+		36 * time.Hour:                        "2 days ago",
+		60*time.Hour - time.Second:            "2 days ago",
+		60 * time.Hour:                        "3 days ago",
+		-(23*time.Hour + 31*time.Minute):      "in 24 h",
+		-(59*time.Minute + 45*time.Second):    "in 1 h",
+		math.MaxInt64:                         "106752 days ago",
+		math.MinInt64:                         "in 106752 days",
+		400 * 24 * time.Hour:                  "400 days ago",
 	} {
 		if got := agoWord(d); got != want {
 			t.Errorf("%v: %q, want %q", d, got, want)

@@ -15,6 +15,27 @@
   if (menu) fold(menu);
 
   for (const all of document.querySelectorAll('input[data-marks]')) markAll(all);
+  for (const form of document.querySelectorAll('form[role=search]')) foldSearch(form);
+
+  // foldSearch puts a button before a form of several fields, with which narrow screens show it (see console.css).
+  function foldSearch(form) {
+    if (form.querySelectorAll('input:not([type=hidden]), select').length < 3) return;
+    const asked = [...new URLSearchParams(location.search)].some(([name, text]) => text && form.elements[name]);
+    const filled = [...form.querySelectorAll('input:not([type])')].some((field) => field.value && field.name !== 'columns');
+    const button = document.createElement('button');
+    button.type = 'button';
+    button.className = 'unfold';
+    button.textContent = asked || filled ? 'Filter: set' : 'Filter: none';
+    form.id = 'filter';
+    button.setAttribute('aria-controls', form.id);
+    function set(open) {
+      form.classList.toggle('folded', !open);
+      button.setAttribute('aria-expanded', String(open));
+    }
+    button.addEventListener('click', () => set(form.classList.contains('folded')));
+    form.before(button);
+    set(false);
+  }
 
   // fold opens and closes the pages' links, which narrow screens hide behind the button (see console.css).
   function fold(menu) {
@@ -115,7 +136,7 @@
           tellAge(page);
           if (text !== shown) replace(fresh);
           shown = text;
-          if (ends) { stream.end(); document.getElementById('fresh').hidden = true; }
+          if (ends) { stream.end(); tellFresh(false); }
         }
       } catch (e) { /* the next event tries again */ }
       busy = false;
@@ -144,7 +165,13 @@
     function tellAge(page) {
       document.getElementById('asof').textContent = page.getElementById('asof').textContent;
     }
-    document.getElementById('fresh').hidden = false;
+    // tellFresh says there whether the page refreshes itself.
+    function tellFresh(is) {
+      document.getElementById('fresh').hidden = !is;
+      const stale = document.getElementById('stale');
+      if (stale) stale.hidden = is;
+    }
+    tellFresh(true);
     let next = Date.now() + 30000, wait = 30000;
     function arrived() {
       if (!pace || Date.now() >= until) soon();
@@ -174,11 +201,11 @@
 
   // agoWords has the words of the master for a time that is so many milliseconds ago.
   function agoWords(ago) {
-    const s = Math.trunc(Math.abs(ago) / 1000);
-    let span = Math.trunc(s / 86400) + ' days';
-    if (s < 60) span = s + ' s';
-    else if (s < 3600) span = Math.trunc(s / 60) + ' min';
-    else if (s < 172800) span = Math.trunc(s / 3600) + ' h';
+    const s = Math.abs(ago) / 1000, whole = (unit) => Math.floor(s / unit + 0.5);
+    let span = whole(86400) + ' days';
+    if (s < 59.5) span = whole(1) + ' s';
+    else if (s < 3570) span = whole(60) + ' min';
+    else if (s < 129600) span = whole(3600) + ' h';
     if (s < 10) return 'just now';
     return ago < 0 ? 'in ' + span : span + ' ago';
   }
