@@ -193,8 +193,10 @@ func (w *Wizard) renderPage() (where, body, keys string) {
 var consoleHelp = map[consoleView][]string{
 	overview: {
 		"The page shows whether this node serves, its addresses, the nodes of the cluster, what is wrong " +
-			"and what to do. It is read again by itself.",
-		"A number or letter chooses from the menu. Esc leads back here from everywhere. Ctrl-L draws the " +
+			"and what to do. It is read again by itself. HEALTHY: minions are served, and notes are only worth knowing. " +
+			"DEGRADED: somebody should act. NOT SERVING: minions are not served.",
+		"The star marks this node. MASTER, LB and lb: salt-master and the load balancer in front of it. VERSION is that of Saltern.",
+		"A number or letter chooses from the menu; 5 and 6 ask before they do anything. Esc leads back here from everywhere. Ctrl-L draws the " +
 			"page again when something has written over it.",
 		"m shows what a minion is configured with. k accepts the keys of new minions, j shows how the next " +
 			"node joins: both want the administrator's password, unless you have logged in here.",

@@ -209,7 +209,7 @@ serves nobody. The cluster's secret changes. On a terminal it asks first.`,
 		}
 
 		_, err = fmt.Fprintln(cmd.OutOrStdout(),
-			"this node has left the cluster; applianced reset makes it a new machine")
+			"this node has left the cluster; applianced reset --yes erases its keys and data, and makes it a new machine")
 		return err
 	}
 

@@ -126,7 +126,7 @@ func drawStatus(terminal *os.File, d status.Document, fetchErr error) error {
 func unknownLines(err error) []string {
 	lines := []string{fmt.Sprint("UNKNOWN  ", err)}
 	if errors.Is(err, api.ErrNotRunning) {
-		lines = append(lines, "  next: systemctl status applianced; or start it: applianced run")
+		lines = append(lines, "  next: systemctl status applianced says why; systemctl restart applianced starts it again")
 	}
 	return lines
 }

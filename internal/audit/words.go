@@ -32,8 +32,12 @@ func (a Actor) Whence() string {
 // What returns the function, the object and the number of minions of a record as text.
 func (r Record) What() string {
 	text := strings.TrimSpace(r.Function + " " + r.Object)
-	if r.Function != "" && r.Object != "" && r.Action == "job.publish" {
+	switch {
+	case r.Function == "" || r.Object == "":
+	case r.Action == "job.publish":
 		text = r.Function + " on " + r.Object
+	case r.Action == "saved.run":
+		text = "saved job " + r.Object + ": " + r.Function
 	}
 	switch {
 	case r.Minions == 1:

@@ -184,9 +184,9 @@ func nameCheck(a Answers, hash string, m *nodeapi.Met) Check {
 		c.What = "role of this machine"
 		c.fail(err.Error(), "or join as a node that serves minions: leave storage.role (--arbiter) out")
 	case errors.Is(err, nodes.ErrCopied):
-		c.fail(err.Error(), "applianced reset makes this a new machine, with a key of its own")
+		c.fail(err.Error(), "applianced reset --yes erases the keys and data of this machine, and makes it a new one with a key of its own")
 	case errors.Is(err, nodes.ErrRemoved):
-		c.fail(err.Error(), "applianced reset makes this a new machine")
+		c.fail(err.Error(), "applianced reset --yes erases the keys and data of this machine, and makes it a new one")
 	default:
 		c.fail(err.Error(), fmt.Sprintf("choose another name (%s is free) or address; "+
 			"to put this machine in a dead one's place: applianced replace there", freeName(m.Table)))

@@ -9,6 +9,7 @@ func clusterKinds() []Kind {
 		{
 			Code:     ConfigDiffers,
 			Severity: Warning,
+			Subject:  "/etc/saltern/appliance.yaml",
 			Title:    "appliance.yaml names this node otherwise than the table of nodes, which counts",
 			Next:     "correct %s as the cause says, then: sudo applianced config check; applianced reload",
 		},
@@ -17,12 +18,13 @@ func clusterKinds() []Kind {
 			Code:     NodeRemoved,
 			Severity: Fatal,
 			Title:    "this node was removed from the cluster",
-			Next:     "applianced reset makes it a new machine; then it may join again",
+			Next:     "applianced reset says what it would erase, applianced reset --yes erases the keys and data of this node; then it may join again, as a new one",
 		},
 
 		{
 			Code:      NodeMasterDown,
 			Severity:  Warning,
+			Subject:   "NODE",
 			Title:     "the master of node %s does not serve",
 			Next:      "applianced status on %s",
 			DependsOn: []Code{NotTheNode, NodeUnreachable, NodeNotServing},
@@ -40,6 +42,7 @@ func clusterKinds() []Kind {
 		{
 			Code:     NodeUnreachable,
 			Severity: Warning,
+			Subject:  "NODE",
 			Title:    "node %s is unreachable",
 			Next: "applianced ping %s; if it is gone for good, and the other nodes say the same: " +
 				"applianced remove %s",
@@ -49,6 +52,7 @@ func clusterKinds() []Kind {
 		{
 			Code:      NodeNotServing,
 			Severity:  Warning,
+			Subject:   "NODE",
 			Title:     "node %s does not serve minions",
 			Next:      "applianced status on %s",
 			DependsOn: []Code{NodeUnreachable},
@@ -58,6 +62,7 @@ func clusterKinds() []Kind {
 		{
 			Code:      NodeAPIDown,
 			Severity:  Warning,
+			Subject:   "ADDRESS",
 			Title:     "other nodes cannot speak with this one: it does not listen on %s",
 			Next:      "fix what the cause names; which program has a port says ss -ltnp. It is tried again by itself",
 			DependsOn: []Code{NotTheNode},
@@ -67,6 +72,7 @@ func clusterKinds() []Kind {
 		{
 			Code:     MastersApart,
 			Severity: Warning,
+			Subject:  "NODE",
 			Title:    "the masters of this node and of %s do not reach each other",
 			Next: "let the port that the cause names through between the two nodes, both ways; " +
 				"applianced ping %s tries it",
@@ -76,6 +82,7 @@ func clusterKinds() []Kind {
 		{
 			Code:     ArbiterUnwell,
 			Severity: Warning,
+			Subject:  "NODE",
 			Title:    "the arbiter %s does not decide between the copies",
 			Next: "applianced status and applianced storage status on %s; " +
 				"until then the loss of a copy may stop the volume",
@@ -89,6 +96,7 @@ func clusterKinds() []Kind {
 		{
 			Code:     RemovalHalf,
 			Severity: Warning,
+			Subject:  "NODE",
 			Title:    "the removal of node %s has stopped half way",
 			Next: "the nodes finish it by themselves, as soon as the shared storage takes writes and a master answers; " +
 				"if it stays, the cause says why; all of it: journalctl -u applianced",
@@ -98,9 +106,10 @@ func clusterKinds() []Kind {
 		{
 			Code:     KeyTwice,
 			Severity: Warning,
+			Subject:  "NODE",
 			Title:    "another machine uses the key of node %s",
 			Next: "find that machine, often a copy that was made for a test or as a backup, " +
-				"and run applianced reset --yes on it: it becomes a new machine, and %s goes on. " +
+				"and run applianced reset --yes on it: that erases its keys and data, it becomes a new machine, and %s goes on. " +
 				"The copy itself says SCA-115. If it is %s itself, which has got another address and says SCA-604, " +
 				"give it its own back. Which one is to stay after a restore: " +
 				"docs/backup.md, Clones and restored machines",
@@ -111,8 +120,9 @@ func clusterKinds() []Kind {
 		{
 			Code:     NotTheNode,
 			Severity: Fatal,
+			Subject:  "NODE",
 			Title:    "this machine has the key of node %s and is not in its place",
-			Next: "if this is a copy of %s: applianced reset --yes makes it a new machine, " +
+			Next: "if this is a copy of %s: applianced reset --yes erases its keys and data, makes it a new machine, " +
 				"and changes nothing in the cluster. " +
 				"If it is %s itself, restored or moved: give it the address of %s, and switch the other machine off",
 			DependsOn: []Code{NodeRemoved},
@@ -122,6 +132,7 @@ func clusterKinds() []Kind {
 		{
 			Code:     ClockSkew,
 			Severity: Warning,
+			Subject:  "NODE",
 			Title:    "the clocks of this node and of %s differ",
 			Next:     "applianced ping %s; check the time service on both: timedatectl",
 			Visible:  20 * time.Second,
@@ -142,6 +153,7 @@ func balancerKinds() []Kind {
 		{
 			Code:     VirtualTwice,
 			Severity: Warning,
+			Subject:  "ADDRESS",
 			Title:    "more than one node has the virtual address %s",
 			Next:     "let VRRP (IP protocol 112) through between the nodes; applianced ping NODE looks at the rest",
 			Visible:  15 * time.Second,
@@ -150,6 +162,7 @@ func balancerKinds() []Kind {
 		{
 			Code:     VirtualNobody,
 			Severity: Warning,
+			Subject:  "ADDRESS",
 			Title:    "no node has the virtual address %s",
 			Next:     "applianced status on each node says why it does not take it",
 			DependsOn: []Code{
@@ -192,6 +205,7 @@ func balancerKinds() []Kind {
 		{
 			Code:     VirtualUnable,
 			Severity: Warning,
+			Subject:  "ADDRESS",
 			Title:    "this node cannot take the virtual address %s",
 			Next: "fix the cause; it is tried again by itself. " +
 				"Another address: applianced virtual-address ADDRESS",

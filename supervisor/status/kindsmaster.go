@@ -37,6 +37,7 @@ func masterKinds() []Kind {
 		{
 			Code:     KeyUnreadable,
 			Severity: Fatal,
+			Subject:  "FILE",
 			Title:    "key file %s cannot be used",
 			Next:     "give it back its owner and mode, or restore it from a backup",
 		},
@@ -44,6 +45,7 @@ func masterKinds() []Kind {
 		{
 			Code:      PortInUse,
 			Severity:  Fatal,
+			Subject:   "ADDRESS",
 			Title:     "address %s is in use by another program",
 			Next:      "stop that program, or choose another port in appliance.yaml",
 			DependsOn: []Code{NotTheNode},
@@ -114,6 +116,7 @@ func masterKinds() []Kind {
 		{
 			Code:     ProgramMissing,
 			Severity: Fatal,
+			Subject:  "FILE",
 			Title:    "program %s is missing",
 			Next:     "install it again, or set programs in appliance.yaml",
 		},
@@ -130,6 +133,7 @@ func masterKinds() []Kind {
 		{
 			Code:      MasterProblem,
 			Severity:  Warning,
+			Subject:   "WHAT",
 			Title:     "salt-master has trouble: %s",
 			Next:      "applianced logs master",
 			DependsOn: []Code{MasterDown, DiskFull, StorageUnusable},

@@ -9,6 +9,7 @@ func nodeKinds() []Kind {
 		{
 			Code:     NotConfigured,
 			Severity: Fatal,
+			Subject:  "/etc/saltern/appliance.yaml",
 			Title:    "this node has not been set up",
 			Next:     "applianced setup asks, or shows how it goes; or write %s",
 		},
@@ -16,6 +17,7 @@ func nodeKinds() []Kind {
 		{
 			Code:     ConfigWrong,
 			Severity: Fatal,
+			Subject:  "/etc/saltern/appliance.yaml",
 			Title:    "the configuration is wrong",
 			Next:     "fix %s, then: sudo applianced config check",
 		},
@@ -31,19 +33,20 @@ func nodeKinds() []Kind {
 			Code:     ResetStopped,
 			Severity: Fatal,
 			Title:    "the reset of this node has stopped; it serves no more",
-			Next:     "correct the cause, then: applianced reset --yes",
+			Next:     "correct the cause, then: applianced reset --yes, which goes on erasing the keys and data of this node",
 		},
 
 		{
 			Code:     SupervisorSilent,
 			Severity: Fatal,
 			Title:    "the supervisor of this node does not answer",
-			Next:     "systemctl status applianced; or start it: applianced run",
+			Next:     "the reason: systemctl status applianced; start it again: systemctl restart applianced; without systemd: applianced run",
 		},
 
 		{
 			Code:     InsecureOption,
 			Severity: Warning,
+			Subject:  "OPTION",
 			Title:    "option %s is on: any minion can sign in",
 			Next:     "switch it off when the roll-out is done",
 		},
@@ -51,21 +54,25 @@ func nodeKinds() []Kind {
 		{
 			Code:     ChildrenAsRoot,
 			Severity: Notice,
+			Subject:  "PROGRAM",
 			Title:    "%s runs as root",
-			Next:     "create the accounts that users in appliance.yaml names, give them their folders (docs/install.md), then: systemctl restart applianced",
+			Next: "create the accounts that stand under \"users\" in appliance.yaml, give them their folders (docs/install.md), " +
+				"then, on one node after the other: sudo systemctl restart applianced",
 		},
 
 		{
 			Code:     AccountMissing,
 			Severity: Fatal,
+			Subject:  "PROGRAM",
 			Title:    "%s is not started: its account does not exist",
 			Next: "correct users in appliance.yaml, or bring the account back: " +
-				"systemd-sysusers, then systemctl restart applianced",
+				"sudo systemd-sysusers, then sudo systemctl restart applianced",
 		},
 
 		{
 			Code:     MemoryUnbounded,
 			Severity: Notice,
+			Subject:  "PROGRAM",
 			Title:    "%s has no bound on its memory",
 			Next:     "applianced logs; limits in appliance.yaml",
 		},
@@ -103,10 +110,11 @@ func nodeKinds() []Kind {
 		{
 			Code:     AddressMissing,
 			Severity: Fatal,
+			Subject:  "ADDRESS",
 			Title:    "this machine does not have its address %s",
 			Next: "give it back: a reservation in DHCP, or a fixed address; " +
 				"all goes on by itself then. If the node is to have another one for good: " +
-				"applianced remove NODE on another node, applianced reset --yes here, and let it join with that; " +
+				"applianced remove NODE on another node, applianced reset --yes here, which erases the keys and data of this machine, and let it join with that; " +
 				"those in front and master of appliance.yaml are corrected there. " +
 				"If this is a copy of the node: applianced reset --yes",
 			DependsOn: []Code{NotTheNode},
@@ -116,6 +124,7 @@ func nodeKinds() []Kind {
 		{
 			Code:     PortRefused,
 			Severity: Fatal,
+			Subject:  "ADDRESS",
 			Title:    "nothing can listen on address %s",
 			Next:     "fix what the cause names; it is tried again by itself",
 		},
@@ -147,6 +156,7 @@ func guardKinds() []Kind {
 		{
 			Code:     FirewallOwn,
 			Severity: Warning,
+			Subject:  "FILE",
 			Title:    "the firewall leaves out your rules in %s",
 			Next: "correct the file; it is tried again every minute. " +
 				"A name in it has to be known to a name server when it is loaded: an address is safer",
@@ -155,6 +165,7 @@ func guardKinds() []Kind {
 		{
 			Code:     ProfileOff,
 			Severity: Warning,
+			Subject:  "PROFILE",
 			Title:    "the AppArmor profile %s is not enforced",
 			Next: "sudo systemctl reload apparmor loads it, or says what is wrong with it; " +
 				"sudo aa-status shows all",
@@ -172,6 +183,7 @@ func guardKinds() []Kind {
 		{
 			Code:     GuardsUnseen,
 			Severity: Warning,
+			Subject:  "NAME",
 			Title:    "nothing looks at what guards this node (%s)",
 			Next: "systemctl status saltern-firewall.timer saltern-guards.timer, " +
 				"and the services of the same names",
@@ -191,6 +203,7 @@ func guardKinds() []Kind {
 		{
 			Code:     JournalConfig,
 			Severity: Notice,
+			Subject:  "FILE",
 			Title:    "journald leaves out a line of %s",
 			Next:     "correct the file, then: sudo systemctl restart systemd-journald",
 		},
@@ -256,6 +269,7 @@ func upkeepKinds() []Kind {
 		{
 			Code:     UpgradeStopped,
 			Severity: Warning,
+			Subject:  "VERSION",
 			Title:    "the upgrade to version %s by the window has stopped",
 			Next: "look at the node that the cause names: applianced status, applianced upgrade status there. " +
 				"Version %s is not tried again by itself: " +
@@ -272,6 +286,7 @@ func upkeepKinds() []Kind {
 		{
 			Code:     UpgradeUnfinished,
 			Severity: Notice,
+			Subject:  "VERSION",
 			Title:    "the upgrade window closed before all nodes had version %s",
 			Next: "the next window goes on by itself; " +
 				"at once: applianced upgrade --all FILE. Make upgrade.window longer if this happens again",
@@ -280,6 +295,7 @@ func upkeepKinds() []Kind {
 		{
 			Code:     UpgradeGaveUp,
 			Severity: Notice,
+			Subject:  "VERSION",
 			Title:    "this node went back from version %s by itself",
 			Next: "journalctl -b -1 may say why; install a newer version, or the same again: " +
 				"applianced upgrade FILE",

@@ -8,6 +8,7 @@ func storageKinds() []Kind {
 		{
 			Code:     StorageUnusable,
 			Severity: Fatal,
+			Subject:  "FOLDER",
 			Title:    "storage %s cannot be used",
 			Next: "look at the disk below it: findmnt -T %s, journalctl -k. " +
 				"When it works, mount it again (a restart of the machine does); it is used again by itself",
@@ -16,6 +17,7 @@ func storageKinds() []Kind {
 		{
 			Code:     DiskFull,
 			Severity: Fatal,
+			Subject:  "FOLDER",
 			Title:    "the file system of %s is full",
 			Next:     "make room there, or enlarge the disk or the quota that the cause names",
 		},
@@ -23,6 +25,7 @@ func storageKinds() []Kind {
 		{
 			Code:      DiskLow,
 			Severity:  Warning,
+			Subject:   "FOLDER",
 			Title:     "the file system of %s is nearly full",
 			Next:      "make room or enlarge the disk",
 			DependsOn: []Code{DiskFull},
@@ -49,6 +52,7 @@ func storageKinds() []Kind {
 		{
 			Code:     VolumeStopped,
 			Severity: Warning,
+			Subject:  "VOLUME",
 			Title:    "the shared volume does not run",
 			Next:     "applianced storage plan shows what is missing; by hand: gluster volume start %s",
 			Visible:  3 * time.Second,
@@ -90,6 +94,7 @@ func storageKinds() []Kind {
 		{
 			Code:     BrickFull,
 			Severity: Warning,
+			Subject:  "COPY",
 			Title:    "the disk of copy %s is full",
 			Next:     "make the disk of that node larger, or delete what is not needed",
 		},
@@ -97,6 +102,7 @@ func storageKinds() []Kind {
 		{
 			Code:      BrickDown,
 			Severity:  Warning,
+			Subject:   "COPY",
 			Title:     "the copy %s does not run",
 			Next:      "it is started again by itself; if its disk is lost: applianced storage plan",
 			DependsOn: []Code{VolumeStopped, VolumeNoQuorum, StorageUnusable},
@@ -146,6 +152,7 @@ func storageKinds() []Kind {
 		{
 			Code:     StorageRejected,
 			Severity: Warning,
+			Subject:  "NODE",
 			Title:    "the storage pool rejects node %s",
 			Next:     "if it was removed on purpose: let it join again as a new node",
 			Visible:  10 * time.Second,
@@ -154,6 +161,7 @@ func storageKinds() []Kind {
 		{
 			Code:      StoragePeerAway,
 			Severity:  Warning,
+			Subject:   "NODE",
 			Title:     "the storage of node %s is away",
 			Next:      "bring it back, or remove it: applianced remove %s",
 			DependsOn: []Code{NodeUnreachable},
@@ -188,6 +196,7 @@ func storageKinds() []Kind {
 		{
 			Code:     CopyKept,
 			Severity: Notice,
+			Subject:  "FOLDER",
 			Title:    "an old copy of the shared volume is kept on this node",
 			Next:     "take from it what you need, then: rm -r %s",
 		},

@@ -30,9 +30,13 @@ func TestManualListsCodes(t *testing.T) {
 	}
 
 	for _, k := range Kinds() {
+		if strings.Contains(k.Title+k.Next, "%s") != (k.Subject != "") {
+			t.Errorf("%s: Subject is %q", k.Code, k.Subject)
+		}
+
 		got := rows[string(k.Code)]
 		delete(rows, string(k.Code))
-		want := []string{string(k.Code), string(k.Severity), withSubject(k.Title, "…"), "", withSubject(k.Next, "…")}
+		want := []string{string(k.Code), string(k.Severity), withSubject(k.Title, k.Subject), "", withSubject(k.Next, k.Subject)}
 		if len(got) != len(want) {
 			t.Errorf("%s: row %q, want five cells", k.Code, got)
 			continue

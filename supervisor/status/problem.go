@@ -139,6 +139,8 @@ type Kind struct {
 	// subject replaces %s in Title and Next.
 	Title string
 	Next  string
+	// Subject stands for the subject in the manual, such as NODE, so that its commands read as commands.
+	Subject string
 	// DependsOn lists the codes of causes: while a problem with such a code is shown, this problem
 	// is hidden. A cause that concerns one node hides only problems of the same node.
 	DependsOn []Code

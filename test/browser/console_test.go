@@ -99,7 +99,7 @@ func TestConsole(t *testing.T) {
 	b.picture("files-1280")
 	b.reals(1280)
 	b.see("/events?tag=my/*", "#events")
-	b.has("Listening.")
+	b.has("Listening to all events with the tag my/*.")
 	lab.Eventually(t, time.Minute, "an event, live", func() error {
 		s.minion.Call(t, "event.send", "my/event", `{"x": "<b>"}`)
 		return b.try(3*time.Second, there(`#events li`))
@@ -116,7 +116,7 @@ func (b *tab) real(name, path, wait string, wide int64) {
 	b.t.Helper()
 	b.see(path, wait)
 	if name == "node-events" {
-		b.has("Listening.")
+		b.has("Listening to all events")
 	}
 	get[string](b, `document.querySelector("footer").style.visibility = "hidden"`)
 	b.golden(name, wide)

@@ -41,14 +41,14 @@ func TestManyTabs(t *testing.T) {
 			t.Fatalf("tab %d: %v", len(tabs), err)
 		}
 
-		x.has("Listening.")
+		x.has("Listening to ")
 		x.seen(false)
 		tabs = append(tabs, x)
 	}
 
 	b.see("/jobs", "main h1")
 	tabs[0].seen(true)
-	tabs[0].has("Listening again.")
+	tabs[0].has("Listening again to ")
 
 	opened := get[string](b, `(async () => {
 		const headers = { Accept: 'application/json', 'Content-Type': 'application/json' };

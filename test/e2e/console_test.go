@@ -293,7 +293,7 @@ func TestConsole(t *testing.T) {
 	}
 
 	_, text, _ = alice.send(t, "GET", "/console/audit", nil)
-	has("audit", text, "key.accept", "web&lt;b&gt;1", "state.apply", "127.0.0.1", "by the API",
+	has("audit", text, "key.accept", "web&lt;b&gt;1", "state.apply", "127.0.0.1", "console or API",
 		"bob", "sharedsecret, with a token", "refused")
 	if code, _, _ := bob.send(t, "GET", "/console/audit", nil); code != 401 {
 		t.Errorf("bob and the audit record: %d", code)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"saltern/internal/audit"
+	"saltern/internal/printable"
 	"saltern/master/history/summary"
 	"saltern/master/internal/acl"
 	"saltern/master/internal/batch"
@@ -96,6 +97,9 @@ func (u User) account() string {
 	return cmp.Or(u.Eauth, "host") + "/" + u.Name
 }
 
+// maxShown bounds the target in a record, in bytes.
+const maxShown = 1000
+
 // noteRun records a run.
 func (s *Service) noteRun(ctx context.Context, by runner.Caller, r *jobRun, err error) {
 	record := s.record(ctx, by, runRunner, r.name).Ended(err)
@@ -108,6 +112,7 @@ func (s *Service) noteRun(ctx context.Context, by runner.Caller, r *jobRun, err 
 	switch {
 	case err == nil:
 		record.Result = audit.Started
+		record.Detail = printable.Brief("on "+r.target.expression, maxShown)
 	case refused:
 		record.Result = audit.Refused
 	}

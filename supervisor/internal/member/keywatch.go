@@ -406,7 +406,7 @@ func (k *keyWatch) mayAct() error {
 	if s.refusal == "" {
 		return nil
 	}
-	return fmt.Errorf("%w: %s; if this machine is a copy, applianced reset --yes makes it a new one and changes nothing in the cluster; if it is the node itself, applianced status says what to do",
+	return fmt.Errorf("%w: %s; if this machine is a copy, applianced reset --yes erases its keys and data, makes it a new one and changes nothing in the cluster; if it is the node itself, applianced status says what to do",
 		api.ErrState, s.refusal)
 }
 

@@ -26,6 +26,7 @@ func auditKinds() []option {
 	return []option{
 		{"", "all"},
 		{"job.*", "jobs"},
+		{"saved.*", "saved jobs"},
 		{"key.*", "keys"},
 		{"login", "log-ins"},
 		{"token.*", "log-outs"},
@@ -145,6 +146,7 @@ func (d *auditPage) fillOutcomes(c *Console, ctx context.Context, v *visit) erro
 func recordOf(m *value.Map) (r audit.Record) {
 	r.Time, _ = time.Parse(time.RFC3339Nano, m.Str("time")) // on an error the time is zero and is not shown
 	r.Node = m.Str("node")
+	r.Program = m.Str("program")
 
 	r.User = m.Str("user")
 	r.Proof = audit.Proof(m.Str("proof"))
@@ -170,6 +172,10 @@ func recordOf(m *value.Map) (r audit.Record) {
 }
 
 func auditRowOf(r audit.Record) auditRow {
+	if r.Action == "saved.run" && r.Result == audit.Started { // the detail is the target
+		r.Function = strings.TrimSpace(r.Function + " " + r.Detail)
+		r.Detail = ""
+	}
 	row := auditRow{
 		Node:   briefName(r.Node),
 		User:   briefName(r.User),
@@ -192,15 +198,36 @@ func auditRowOf(r audit.Record) auditRow {
 	if r.From == audit.Local {
 		row.From = "this node"
 	}
-	if r.Via != "" {
-		row.Via = "by the " + briefName(programWord(r.Via))
-	}
-	if jobs.Valid(r.JID) && r.Action == "job.publish" {
+	row.Via = viaWord(r)
+	started := r.Action == "job.publish" || r.Action == "saved.run" && r.Result == audit.Started // else the id is of the request
+	if jobs.Valid(r.JID) && started {
 		row.JID = r.JID
 	}
 	row.Why = briefName(cmp.Or(r.Detail, refusalWord(r)))
 
 	return row
+}
+
+// viaWord returns by which program the actor acted, or "". The console is a part of salt-api, as the API is, so that
+// no record tells the two apart.
+func viaWord(r audit.Record) string {
+	by := cmp.Or(r.Via, r.Program)
+	switch {
+	case by == "salt-api":
+		return "console or API"
+	case r.Via != "":
+		return briefName(r.Via)
+	case r.From != audit.Local:
+		return ""
+	}
+
+	switch r.Proof {
+	case audit.Login, audit.Sudo:
+		return "command line"
+	case audit.Key, audit.Process:
+		return "command line or a program"
+	}
+	return ""
 }
 
 // refusalWord returns why an act was refused whose record does not say it, or "". The record of a log-in has a reason
@@ -235,9 +262,9 @@ var proofWords = map[audit.Proof]string{
 
 // proofWord returns how the actor of a record is known.
 func proofWord(r audit.Record) string {
-	word := proofWords[r.Proof]
-	if word == "" {
-		word = string(r.Proof)
+	word := cmp.Or(proofWords[r.Proof], string(r.Proof))
+	if r.Proof == audit.Setting && strings.HasPrefix(r.Action, "saved.") {
+		word = "the schedule or a reaction"
 	}
 	if r.Eauth != "" && r.Proof != audit.Unproven {
 		word = r.Eauth + ", " + word

@@ -199,16 +199,17 @@ func (c *Console) functions() template.FuncMap {
 		Fault fault
 	}
 	return template.FuncMap{
-		"tab":      func(p page, section, path, word string) tab { return tab{p.Base, path, word, p.Section == section} },
-		"clock":    c.moment,
-		"octets":   octetGroups,
-		"capital":  capital,
-		"pieces":   pieces,
-		"commands": commands,
-		"program":  programWord,
-		"fault":    func(base string, f fault) faultRow { return faultRow{base, f} },
-		"rows":     func(base string, list []jobRow) rows { return rows{base, list} },
-		"hint":     func(text, word, url string) hint { return hint{text, word, url} },
+		"tab":       func(p page, section, path, word string) tab { return tab{p.Base, path, word, p.Section == section} },
+		"clock":     c.moment,
+		"octets":    octetGroups,
+		"capital":   capital,
+		"pieces":    c.pieces,
+		"withcodes": c.withCodes,
+		"commands":  commands,
+		"program":   programWord,
+		"fault":     func(base string, f fault) faultRow { return faultRow{base, f} },
+		"rows":      func(base string, list []jobRow) rows { return rows{base, list} },
+		"hint":      func(text, word, url string) hint { return hint{text, word, url} },
 	}
 }
 
@@ -449,9 +450,9 @@ func (c *Console) render(v *visit, template string, code int, p page) (Answer, e
 	p.Now = c.cfg.Now().UTC().Format(time.RFC3339)
 	p.AsOf = clockWord(c.cfg.Now())
 	p.Section = v.section
+	p.Cluster = briefName(c.cfg.Name)
 	if v.login.Token != "" {
 		p.User = briefName(v.login.User)
-		p.Cluster = briefName(c.cfg.Name)
 		p.Role = v.roleWord()
 		p.May = v.rights()
 		p.Token = formToken(v.login.Token)

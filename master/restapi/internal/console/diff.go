@@ -50,6 +50,7 @@ type diffReported struct {
 // diffResult holds what pillar.diff or top.diff has returned.
 type diffResult struct {
 	Title, Class  string
+	From, To      string // what was compared with what
 	Groups        []diffGroup
 	MoreGroups    int64 // groups that the page or the master leaves out
 	MoreMinions   int64 // minions in none of the groups
@@ -240,6 +241,9 @@ func (c *Console) diffReportedOf(entry, m *value.Map) diffReported {
 		r.State = "waiting"
 	case "success":
 		r.Class = "ok"
+		if strings.Contains(r.Description, "differ") { // all minions were compared, which says nothing of the outcome
+			r.Class = "faint"
+		}
 	case "failure", "error":
 		r.Class = "failed"
 	}
@@ -260,6 +264,8 @@ func diffResultOf(m *value.Map) *diffResult {
 	compared, differ := number(m, "compared"), number(m, "differ")
 	d := &diffResult{
 		Class:         "ok",
+		From:          briefName(m.Str("from")),
+		To:            briefName(m.Str("to")),
 		MoreMinions:   number(m, "not_shown"),
 		MoreUntold:    number(m, "cannot_be_told_not_shown"),
 		WithoutGrains: number(m, "without_grains"),
@@ -326,7 +332,7 @@ func diffGroupOf(m *value.Map, count, more int64) diffGroup {
 		g.Lines = append(g.Lines, diffLine{class, briefText(fmt.Sprintf(form, args...))})
 	}
 	for _, sls := range m.Texts("top_removed") {
-		add("removed", "- SLS %s", sls)
+		add("removed", "− SLS %s", sls)
 	}
 	for _, sls := range m.Texts("top_added") {
 		add("added", "+ SLS %s", sls)
@@ -340,7 +346,7 @@ func diffGroupOf(m *value.Map, count, more int64) diffGroup {
 		case "added":
 			add("added", "+ %s: %s", path, to)
 		case "removed":
-			add("removed", "- %s: %s", path, from)
+			add("removed", "− %s: %s", path, from)
 		default:
 			if from == to {
 				add("", "~ %s: %s changes", path, to)

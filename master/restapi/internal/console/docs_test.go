@@ -221,7 +221,7 @@ func addDocBranch(m map[string]any) {
 	commit := func(branch, id, state, words string) any {
 		return value.NewMap("branch", branch, "commit", strings.Repeat(id, 10), "state", state, "description", words, "since", "2026-11-24T15:20:00Z")
 	}
-	m[pillarDiff] = value.NewMap("code", int64(1), "minions", int64(2000), "compared", int64(2000), "differ", int64(2000), "without_grains", int64(0),
+	m[pillarDiff] = value.NewMap("from", "what is served", "to", "tls", "code", int64(1), "minions", int64(2000), "compared", int64(2000), "differ", int64(2000), "without_grains", int64(0),
 		"groups", []any{
 			value.NewMap("count", int64(1334), "minions", []any{"web0000.example.com", "web0001.example.com", "web0003.example.com"},
 				"top_added", []any{}, "top_removed", []any{}, "changes", []any{
@@ -236,8 +236,8 @@ func addDocBranch(m map[string]any) {
 		})
 	m[gitBranches] = value.NewMap(remote, value.NewMap("branches", value.NewMap("main", "4f1c2a97be03d8815c6e", "tls", "9b2e9b2e9b2e"), "tags", value.NewMap()))
 	m[gitReports] = []any{value.NewMap("remote", remote, "waiting", []any{}, "reported", []any{
-		commit("tls", "9b2e", "success", "pillars of 2000 minions differ"),
-		commit("ntp", "71cd", "failure", "the pillar of web0311.example.com cannot be rendered"),
+		commit("tls", "9b2e", "success", "pillars: 2000 of 2000 differ (2 groups); states: same on 2000"),
+		commit("ntp", "71cd", "failure", "pillars: 1 of 2000 differ, 1 broken; states: same on 2000"),
 	})}
 }
 
@@ -272,7 +272,7 @@ func docNodes() (appliance, course *value.Map) {
 	}
 	asRoot := func(program string) any {
 		return value.NewMap("code", "SCA-502", "severity", "notice", "title", program+" runs as root", "subject", program,
-			"next", "create the accounts that users in appliance.yaml names, give them their folders (docs/install.md), then: systemctl restart applianced", "since", now().Add(-200*time.Hour).Format(time.RFC3339))
+			"next", "create the accounts that stand under \"users\" in appliance.yaml, give them their folders (docs/install.md), then, on one node after the other: sudo systemctl restart applianced", "since", now().Add(-200*time.Hour).Format(time.RFC3339))
 	}
 	appliance = value.NewMap("time", at, "health", "degraded", "cluster", "lab", "node", "n1", "address", "10.0.0.10", "holders", []any{"n1"},
 		"nodes", []any{node("n1", "10.0.0.1", int64(991), "ready"), node("n2", "10.0.0.2", int64(989), "ready"), node("n3", "10.0.0.3", nil, "unreachable")},
@@ -383,6 +383,9 @@ func docAnswers() map[string]any {
 		token("b81e55d09c3fa264", "anna", "10.0.7.20", "2026-11-24T12:58:00Z", "2026-11-25T00:58:00Z"),
 	}))
 	m["audit.all"] = value.NewMap("unasked", value.NewMap("n3", "it does not answer"), "more", false, "damaged", int64(0), "records", []any{
+		value.NewMap("time", "2026-11-24T02:00:00Z", "node", "n1", "program", "salt-master", "user", "root", "proof", "setting", "from", "local",
+			"action", "saved.run", "object", "apply", "function", "state.apply", "result", "started", "minions", int64(1980),
+			"jid", "20261124020000000000", "detail", "on *"),
 		record("2026-11-24T12:58:00Z", "anna", "password", "10.0.7.20", "login", "", "ok", "function", "mk_token"),
 		record("2026-11-24T13:10:00Z", "anna", "token", "10.0.7.20", "job.publish", "web*11.example.com", "started", "function", "state.apply",
 			"minions", int64(20), "jid", "20261124131000000000"),
@@ -400,7 +403,7 @@ func docAnswers() map[string]any {
 		record("2026-11-24T15:59:10Z", "otto", "token", "10.0.7.31", "job.publish", "web010*", "started", "function", "state.apply",
 			"minions", int64(10), "jid", "20261124155910000000"),
 		record("2026-11-24T15:59:40Z", "otto", "token", "10.0.7.31", "saved.run", "restart", "started", "function", "service.restart",
-			"minions", int64(15), "jid", "20261124155940000000"),
+			"minions", int64(1980), "jid", "20261124155940000000", "detail", "on web*"),
 	})
 	addDocBranch(m)
 	runs := []any{}
@@ -410,10 +413,15 @@ func docAnswers() map[string]any {
 	}
 	m["fleet.runs"] = value.NewMap("next", "more", "runs", runs)
 	m["fleet.explain"] = value.NewMap("minion", "web0023.example.com", "node", "n1", "answers", false,
-		"causes", []any{value.NewMap("code", "not connected", "text", "no master has a connection of it since 2026-11-22 21:00 UTC",
-			"next", "look whether the machine runs, and salt-minion on it: systemctl status salt-minion")},
+		"causes", []any{
+			value.NewMap("code", "node not asked", "text", "it may be connected to a node that did not answer: n3",
+				"next", "applianced nodes; then ask again, or on that node"),
+			value.NewMap("code", "not connected", "text", "it is not connected, and was last heard 43 h ago",
+				"next", "look at the machine: is it up, does salt-minion run, do ports 4505 and 4506 of this cluster answer there?")},
+		"unanswered", []any{value.NewMap("jid", "20261124020000000000", "function", "state.apply"),
+			value.NewMap("jid", "20261123020000000000", "function", "state.apply")},
 		"key", value.NewMap("state", "accepted", "fingerprint", finger, "by", "anna (pam)", "since", "2026-10-02T09:12:00Z"),
-		"connection", value.NewMap("connected", false, "node", ""),
+		"connection", value.NewMap("connected", false, "node", "", "unasked", value.NewMap("n3", "it does not answer")),
 		"nodegroups", []any{"web"},
 		"states", value.NewMap("matches", []any{value.NewMap("top", "base", "env", "base", "target", "web*", "type", "glob",
 			"sls", []any{"nginx", "packages", "sshd"})}, "others", []any{}))
@@ -433,7 +441,7 @@ func TestDocPages(t *testing.T) {
 		"keys":      "/keys",
 		"run":       "/run?look=1&tgt=web010*&fun=state.apply&sls=nginx&batch=25%25&failhard=1",
 		"schedule":  "/schedule",
-		"audit":     "/audit",
+		"audit":     "/audit?since=24h",
 		"confirm":   "/keys/confirm?do=accept&state=minions_pre&id=web2000.example.com&id=web2001.example.com",
 		"saved":     "/saved",
 		"files":     "/files",

@@ -142,28 +142,47 @@ var codeRows = sync.OnceValue(func() (t codeTable) {
 	return t
 })
 
-// textPiece is a part of a text, which is code or not.
+// textPiece is a part of a text: a command or another piece of code, a link to the explanation of a code, or words.
 type textPiece struct {
 	Text string
 	Code bool
+	URL  string // "" unless the text is the code of a problem
 }
 
+// problemCode matches the code of a problem in a text.
+var problemCode = regexp.MustCompile(`\bSCA-[0-9]{3}\b`)
+
 // pieces returns the parts of a text with code between backquotes.
-func pieces(text string) (out []textPiece) {
+func (c *Console) pieces(text string) (out []textPiece) {
 	for i, part := range strings.Split(text, "`") {
-		if part != "" {
-			out = append(out, textPiece{part, i%2 == 1})
+		if i%2 == 1 {
+			out = append(out, textPiece{Text: part, Code: true})
+			continue
 		}
+		out = append(out, c.withCodes(part)...)
 	}
 	return out
 }
 
+// withCodes returns the parts of a text, of which the codes of problems lead to the page that explains them.
+func (c *Console) withCodes(text string) (out []textPiece) {
+	codes, shown := codeRows(), 0
+	for _, at := range problemCode.FindAllStringIndex(text, -1) {
+		code := text[at[0]:at[1]]
+		if _, explained := codes.place[code]; explained {
+			out = append(out, textPiece{Text: text[shown:at[0]]}, textPiece{Text: code, URL: c.base + "/codes#" + code})
+			shown = at[1]
+		}
+	}
+	return append(out, textPiece{Text: text[shown:]})
+}
+
 // command matches a command in a text for people: a program and its arguments, up to a word of the sentence.
-var command = regexp.MustCompile(`\b(?:sudo )?(?:applianced|systemctl|journalctl|salt-call|salt-key|salt-run|timedatectl|chronyc|sshd|aa-status|ip)` +
+var command = regexp.MustCompile(`\b(?:sudo )?(?:applianced|systemctl|journalctl|salt-call|salt-key|salt-run|salt|timedatectl|chronyc|sshd|aa-status|ip|ss|findmnt|gluster|rm)` +
 	`(?: [A-Za-z0-9@/_=*…-]+(?:\.[A-Za-z0-9@/_=*…-]+)*)*`)
 
 // sentenceWords are words that no command of ours has as an argument.
-var sentenceWords = strings.Fields("after again and asks at by finds for from goes here in is it load loads makes may no on or says show shows starts tells there to with")
+var sentenceWords = strings.Fields("after again and asks at by erases finds for from goes here in is it load loads makes may no on or says show shows starts tells there to with")
 
 // commands returns a text with its commands between backquotes, as [pieces] reads them.
 func commands(text string) string {

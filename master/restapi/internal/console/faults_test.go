@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"saltern/docs"
+	"saltern/internal/audit"
 	"saltern/internal/control"
 	"saltern/master/value"
 )
@@ -94,12 +95,71 @@ func TestCommandsOfNextSteps(t *testing.T) {
 		"sudo systemctl restart nftables loads them; if they are gone":                                       "`sudo systemctl restart nftables` loads them; if they are gone",
 		"systemctl status saltern-firewall.timer saltern-guards.timer, and others":                           "`systemctl status saltern-firewall.timer saltern-guards.timer`, and others",
 		"applianced upgrade --all FILE. Make it longer":                                                      "`applianced upgrade --all FILE`. Make it longer",
-		"type `applianced ping n3`": "type `applianced ping n3`",
-		"applianced":                "applianced",
+		"look at the disk below it: findmnt -T FOLDER, journalctl -k. When":                                  "look at the disk below it: `findmnt -T FOLDER`, `journalctl -k`. When",
+		"by hand: gluster volume start VOLUME":                                                               "by hand: `gluster volume start VOLUME`",
+		"restart salt-minion there, then: salt web1 saltutil.refresh_pillar; rm x":                           "restart salt-minion there, then: `salt web1 saltutil.refresh_pillar`; `rm x`",
+		"applianced reset --yes erases the keys; this salt-master":                                           "`applianced reset --yes` erases the keys; this salt-master",
+		"type `applianced ping n3`":                                                                          "type `applianced ping n3`",
+		"applianced":                                                                                         "applianced",
 	} {
 		if got := commands(text); got != want {
 			t.Errorf("%s: %s", text, got)
 		}
+	}
+}
+
+// TestCodesInTextsAreLinks: the code of a problem leads to its row, and a code that the page does not have is text.
+func TestCodesInTextsAreLinks(t *testing.T) {
+	c := newConsole(t, "/api")
+	shown := ""
+	for _, p := range c.pieces("that is SCA-606, not SCA-999; `SCA-606 x`, XSCA-606 SCA-104") {
+		switch {
+		case p.URL != "":
+			shown += "[" + p.Text + " " + p.URL + "]"
+		case p.Code:
+			shown += "{" + p.Text + "}"
+		default:
+			shown += p.Text
+		}
+	}
+	want := "that is [SCA-606 /api/console/codes#SCA-606], not SCA-999; {SCA-606 x}, XSCA-606 [SCA-104 /api/console/codes#SCA-104]"
+	if shown != want {
+		t.Errorf("%s", shown)
+	}
+}
+
+// TestAuditOfSavedJobs: a run that started a job tells its target and leads to the job; the id of one that was
+// refused is the request's.
+func TestAuditOfSavedJobs(t *testing.T) {
+	record := audit.Record{
+		Actor:    audit.Actor{User: "otto", Proof: audit.Token, From: "10.0.7.31", Via: "salt-api"},
+		Action:   "saved.run",
+		Object:   "restart",
+		Function: "service.restart",
+		JID:      "20261124155940000000",
+		Minions:  3,
+		Result:   audit.Started,
+		Detail:   "on web*",
+	}
+	row := auditRowOf(record)
+	if row.Object != "saved job restart: service.restart on web* (3\u00a0minions)" || row.JID != record.JID || row.Why != "" ||
+		row.Via != "console or API" {
+		t.Errorf("%+v", row)
+	}
+
+	record.Result = audit.Refused
+	record.Detail = "changed meanwhile"
+	if row := auditRowOf(record); row.JID != "" || row.Why != record.Detail {
+		t.Errorf("%+v", row)
+	}
+
+	record.Actor = audit.Actor{User: "root", Proof: audit.Setting, From: audit.Local}
+	if row := auditRowOf(record); row.Proof != "the schedule or a reaction" || row.Via != "" {
+		t.Errorf("%+v", row)
+	}
+	record.Proof = audit.Sudo
+	if row := auditRowOf(record); row.Via != "command line" {
+		t.Errorf("%+v", row)
 	}
 }
 
@@ -113,7 +173,7 @@ func TestConnectedInACluster(t *testing.T) {
 	}}}
 	p := &presence{Connected: 991, Away: 1009}
 	p.addNodes(&keyCounts{Accepted: 2000}, m)
-	if p.Connected != 1980 || p.Away != 20 || len(p.Nodes) != 2 {
+	if p.Connected != 1980 || p.Away != 20 || len(p.Nodes) != 2 || len(p.Unknown) != 1 {
 		t.Errorf("%+v", p)
 	}
 }

@@ -36,7 +36,8 @@ type remote struct {
 	Fetched, Age moment
 	Refs         []ref
 	MoreRefs     int64
-	Differs      []string // masters that serve other commits of the remote than this master
+	Same         []string // masters that serve the same commits of the remote as this master
+	Differs      []string // masters that serve other commits
 }
 
 type ref struct{ Name, Commit string }
@@ -183,7 +184,10 @@ func remotesOf(m *value.Map, now time.Time) (out []remote, more int) {
 
 		others := x.Map("other_masters")
 		for _, peer := range others.Keys() {
-			if others.Map(peer).Value("same") != true && len(r.Differs) < maxRefs {
+			switch same := others.Map(peer).Value("same") == true; {
+			case same && len(r.Same) < maxRefs:
+				r.Same = append(r.Same, briefName(peer))
+			case !same && len(r.Differs) < maxRefs:
 				r.Differs = append(r.Differs, briefName(peer))
 			}
 		}

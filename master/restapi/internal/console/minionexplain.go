@@ -27,10 +27,17 @@ type explanation struct {
 	Problem string          // why there is no explanation; "" if there is one
 }
 
+// Facts whose text is a fingerprint.
+const (
+	factFingerprint = "Fingerprint"
+	factOtherKey    = "Another key under this id"
+)
+
 type explainedCause struct{ Code, Text, Next string }
 
 type explainedFact struct {
 	Word, Text string
+	Code       bool // Text is code, such as a fingerprint
 	When       moment
 }
 
@@ -89,12 +96,17 @@ func (d *explanation) addFacts(c *Console, m *value.Map) {
 	key, connection := m.Map("key"), m.Map("connection")
 	add := func(word, text, when string) {
 		if text != "" {
-			d.Facts = append(d.Facts, explainedFact{word, briefText(text), c.momentOf(when)})
+			d.Facts = append(d.Facts, explainedFact{
+				Word: word,
+				Text: briefText(text),
+				Code: word == factFingerprint || word == factOtherKey,
+				When: c.momentOf(when),
+			})
 		}
 	}
 
-	add("Fingerprint", key.Str("fingerprint"), "")
-	add("Another key under this id", key.Str("denied"), "")
+	add(factFingerprint, key.Str("fingerprint"), "")
+	add(factOtherKey, key.Str("denied"), "")
 	add("Key "+cmp.Or(briefName(key.Str("state")), "decided")+" by", key.Str("by"), key.Str("since"))
 	add("Similar ids", strings.Join(key.Texts("near"), ", "), "")
 	add("Connected to", connection.Str("node"), "")

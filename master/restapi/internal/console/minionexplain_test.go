@@ -56,7 +56,7 @@ func TestExplanation(t *testing.T) {
 		asked  bool
 	}{
 		"not asked for":        {at, nil, theExplanation(), 200, []string{"Explain it", `data-stream="/`}, []string{"saltutil", "deaf"}, false},
-		"asked for":            {at + "&explain=1", nil, theExplanation(), 200, []string{"It does not answer", "deaf", `data-stream=""`}, nil, true},
+		"asked for":            {at + "&explain=1", nil, theExplanation(), 200, []string{"Why it does not answer", "deaf", `data-stream=""`}, nil, true},
 		"no right":             {at + "&explain=1", only("presence.minions"), theExplanation(), 200, nil, []string{"Explain", "deaf"}, false},
 		"the master refuses":   {at + "&explain=1", nil, nil, 200, []string{"web1"}, []string{"deaf"}, true},
 		"the master fails":     {at + "&explain=1", nil, "Exception occurred in runner fleet.explain: Error: " + says, 200, []string{"No explanation"}, nil, true},
@@ -64,7 +64,7 @@ func TestExplanation(t *testing.T) {
 		"nonsense":             {at + "&explain=1", nil, value.NewMap("causes", says, "states", says), 200, []string{"The master does not explain it."}, nil, true},
 		"nonsense below":       {at + "&explain=1", nil, value.NewMap("causes", []any{nil, says, []any{}}, "states", value.NewMap("matches", []any{nil, 7})), 200, nil, nil, true},
 		"long":                 {at + "&explain=1", nil, long, 200, []string{"9950 more lines"}, nil, true},
-		"no such minion":       {"/minion?id=wbe1&explain=1", nil, theExplanation(), 200, []string{"It does not answer"}, []string{`id="live"`}, true},
+		"no such minion":       {"/minion?id=wbe1&explain=1", nil, theExplanation(), 200, []string{"Why it does not answer"}, []string{`id="live"`}, true},
 		"unknown, not asked":   {"/minion?id=wbe1", nil, theExplanation(), 404, nil, nil, false},
 		"unknown, no right":    {"/minion?id=wbe1&explain=1", only("presence.minions"), theExplanation(), 404, nil, nil, false},
 		"hostile id":           {"/minion?explain=1&id=" + url.QueryEscape("../"+says), nil, theExplanation(), 400, nil, nil, false},

@@ -31,6 +31,8 @@ type presence struct {
 	Connected, Away int
 	// Nodes are the names of the nodes to which the minions are connected; nil: only the master of this node was asked.
 	Nodes []string
+	// Unknown are the names of nodes whose minions are not known, so that these count as Away.
+	Unknown []string
 }
 
 // masterState is the status of the master.
@@ -171,15 +173,18 @@ func (p *presence) addNodes(k *keyCounts, m *machines) {
 	}
 
 	connected := 0
-	var names []string
+	var names, unknown []string
 	for _, n := range m.Nodes {
 		if n.Minions != nil {
 			connected += *n.Minions
 			names = append(names, briefName(n.Name))
+		} else if n.Role != "arbiter" { // which has no minions
+			unknown = append(unknown, briefName(n.Name))
 		}
 	}
 	if len(names) > 0 {
 		p.Nodes = names
+		p.Unknown = unknown
 		p.Connected = connected
 		p.Away = max(0, k.Accepted-connected)
 	}

@@ -43,6 +43,7 @@
     function set(open) {
       header.classList.toggle('open', open);
       menu.setAttribute('aria-expanded', String(open));
+      menu.textContent = open ? 'Close' : 'Menu';
     }
     menu.addEventListener('click', () => set(!header.classList.contains('open')));
     header.addEventListener('keydown', (e) => {
@@ -283,25 +284,35 @@
     listen(list.dataset.stream, {
       always: multiplexed(),
       open() {
-        say(hidden ? 'Listening again. What happened while the page was hidden is not shown.' : 'Listening.');
+        const after = hidden ? ' What happened while the page was hidden is not shown.' : '';
+        say((hidden ? 'Listening again to ' : 'Listening to ') + list.dataset.of + '.' + after);
         hidden = false;
       },
       error() { say('The connection was lost; trying again.'); },
       hide() { hidden = true; },
       message: arrived,
     });
+    // jobLink returns a link to the page of the job that the tag names, for whoever may see jobs.
+    function jobLink(tag) {
+      const [, jid] = /^salt\/job\/(\d{20})\//.exec(tag) || [];
+      if (!jid || !list.dataset.job) return [];
+      const link = document.createElement('a');
+      link.href = list.dataset.job + jid;
+      link.textContent = 'The page of job ' + jid;
+      return [link];
+    }
     function arrived(m) {
       if (paused) { missed++; return; }
       const e = JSON.parse(m.data);
       const item = document.createElement('li'), more = document.createElement('details');
       const head = document.createElement('summary'), tag = document.createElement('code'), at = document.createElement('span'), body = document.createElement('pre');
       tag.textContent = e.tag;
-      at.textContent = (e.data && e.data._stamp) || '';
+      at.textContent = String((e.data && e.data._stamp) || '').replace('T', ' ').replace(/\.\d+$/, '');
       at.className = 'time';
       body.textContent = e.cut ? 'The event has ' + e.cut + ' bytes, which is too much for this page.' : JSON.stringify(e.data, null, 2);
       body.tabIndex = 0;
       head.append(tag, ' ', at);
-      more.append(head, body);
+      more.append(head, ...jobLink(e.tag), body);
       item.append(more);
       list.prepend(item);
       while (list.children.length > most) list.lastChild.remove();
