@@ -238,19 +238,18 @@ func (s *Syslog) sendLines(ctx context.Context) {
 		select {
 		case b = <-s.lines:
 		case <-ctx.Done():
-			s.flushLines(conn)
+			s.flushLines(conn, nil)
 			return
 		}
 
 		sent := false
 		if conn, sent = s.deliver(ctx, conn, b); !sent { // ctx has ended before the line was sent
-			s.lost.Add(1)
+			s.flushLines(conn, b)
+			return
 		}
 
 		s.bytes.Add(-int64(len(b)))
-		if sent {
-			s.tellLost(conn)
-		}
+		s.tellLost(conn)
 	}
 }
 
@@ -306,20 +305,30 @@ func (s *Syslog) tellLost(conn *connection) {
 	}
 }
 
-// flushLines sends the waiting lines, without redialling, for a bounded time.
-func (s *Syslog) flushLines(conn *connection) {
+// flushLines sends the waiting lines, without redialling, for a bounded time. taken is the line before them, which is
+// no longer in the queue; nil: none.
+func (s *Syslog) flushLines(conn *connection, taken []byte) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	for len(s.lines) > 0 && ctx.Err() == nil {
+	for ctx.Err() == nil {
+		line := taken
+		taken = nil
+		if line == nil && len(s.lines) == 0 {
+			return
+		}
+		if line == nil {
+			line = <-s.lines
+		}
+
 		if conn == nil {
 			var err error
 			if conn, err = s.connect(ctx); err != nil {
+				s.lost.Add(1)
 				return
 			}
 			defer conn.close()
 		}
-
-		if conn.sendPacket(<-s.lines) != nil {
+		if conn.sendPacket(line) != nil {
 			s.lost.Add(1)
 			return
 		}

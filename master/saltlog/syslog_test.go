@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"saltern/test/await"
+	"saltern/test/check"
 	"saltern/test/logged"
 )
 
@@ -320,6 +321,22 @@ func TestSyslogOverflow(t *testing.T) {
 	}
 
 	away.Info("after the end")
+}
+
+// TestSyslogClosedDuringALine: the end of a program sends the line that was on its way, before those that wait.
+func TestSyslogClosedDuringALine(t *testing.T) {
+	at := filepath.Join(t.TempDir(), "log")
+	log, syslog, stderr := openSyslog(t, "file://"+at)
+	log.Info("on its way")
+	await.That(t, "the first try", func() bool { return strings.Contains(stderr.String(), "is away") })
+	log.Info("waits")
+
+	sink, _ := listen(t, "unixgram", at)
+	check.Must(t, syslog.Close())
+	await.That(t, "both lines", func() bool { return len(sink.got()) == 2 })
+	if got := sink.got(); !slices.Equal(got, []string{"<14>INFO on its way", "<14>INFO waits"}) || syslog.Lost() > 0 {
+		t.Errorf("%q, %d lost", got, syslog.Lost())
+	}
 }
 
 // TestSyslogLongLine: a line that is too long for a packet is dropped and counted, and delays no
