@@ -175,3 +175,28 @@ func TestEndedIsCalledOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestMayStartLater: a program that is just being written may start later, one that is none may not.
+func TestMayStartLater(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "program")
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o755)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if _, err := file.WriteString("#!/bin/sh\n"); err != nil {
+		t.Fatal(err)
+	}
+
+	if _, err := (Exec{}).Run(t.Context(), []string{path}); !errors.Is(err, syscall.ETXTBSY) || !MayStartLater(err) {
+		t.Errorf("a program that is being written: %v", err)
+	}
+	if _, err := (Exec{}).Run(t.Context(), []string{path + "none"}); err == nil || MayStartLater(err) {
+		t.Errorf("a program that does not exist: %v", err)
+	}
+	for _, later := range []error{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.EINTR, syscall.EIO} {
+		if !MayStartLater(&os.PathError{Op: "fork/exec", Path: "python", Err: later}) {
+			t.Errorf("%v may not start later", later)
+		}
+	}
+}

@@ -136,7 +136,7 @@ func Start(ctx context.Context, cfg Config) (*Parent, error) {
 	theirs.Close() // so that the master's end of the pipe notices the end of the process
 	if err != nil {
 		ours.Close()
-		if isShortage(err) {
+		if command.MayStartLater(err) {
 			err = fmt.Errorf("%w: %w", ErrCut, err)
 		}
 		return nil, fmt.Errorf("start %s: %w", path, err)
@@ -158,19 +158,6 @@ func Start(ctx context.Context, cfg Config) (*Parent, error) {
 	}
 
 	return p, nil
-}
-
-// isShortage reports whether a start has failed for a temporary reason: a lack of memory, processes
-// or open files, or a program file that is just being written. Any other failure is permanent: the
-// file is no program, or a program for another kind of machine.
-func isShortage(err error) bool {
-	for _, short := range []error{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ETXTBSY,
-		syscall.EINTR, syscall.EIO} {
-		if errors.Is(err, short) {
-			return true
-		}
-	}
-	return false
 }
 
 // wasKilled reports whether a process was killed from outside: by the kernel for lack of memory, or

@@ -123,7 +123,7 @@ func (r *Runner) runCommand(parent context.Context, e *Entry, m Minion) ([]byte,
 			r.suspects.note(line, time.Now())
 		}
 		return nil, err
-	case isShort(err):
+	case command.MayStartLater(err):
 		return nil, errShort
 	case err != nil:
 		return nil, ErrInexact // it did not start; Salt's module says why
@@ -190,16 +190,6 @@ func (r *Runner) noteFailedExit(e *Entry, m Minion, exit int) {
 		r.cfg.Log.Warn("a command of ext_pillar failed; its output is used, as in Salt",
 			"minion", m.ID, "ext_pillar", e.Name, "exit", exit, "more_before", before)
 	}
-}
-
-// isShort reports whether this process lacks something, so that a later try may succeed.
-func isShort(err error) bool {
-	for _, errno := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EAGAIN} {
-		if errors.Is(err, errno) {
-			return true
-		}
-	}
-	return false
 }
 
 // commandOf returns how Salt starts the command of an entry: cmd_yaml by a shell and without standard

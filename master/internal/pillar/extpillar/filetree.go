@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"unicode/utf8"
 
+	"saltern/internal/command"
 	"saltern/master/internal/fileserver/regular"
 	"saltern/master/pattern"
 	"saltern/master/value"
@@ -256,7 +257,7 @@ func (r *treeReader) skip(full string, err error) error {
 	switch {
 	case errors.As(err, &large) || r.ctx.Err() != nil:
 		return err
-	case isShort(err):
+	case command.IsShortage(err):
 		return errShort
 	}
 	r.skipped++

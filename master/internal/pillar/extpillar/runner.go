@@ -27,8 +27,9 @@ var (
 	errHangs = errors.New("the command or the file system did not answer in time")
 	// errClosed means that the Runner is closed.
 	errClosed = errors.New("the master stops")
-	// errShort means that this process has no memory or no file descriptors for it now.
-	errShort = errors.New("this master is short of memory, processes or file descriptors")
+	// errShort means that this process has no memory or no file descriptors for it now, or cannot start the
+	// program now.
+	errShort = errors.New("this master is short of memory, processes or file descriptors, or cannot read the program now")
 )
 
 // Unable reports whether err means that this master cannot run an entry now. If so, a later try or
