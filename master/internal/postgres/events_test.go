@@ -283,15 +283,16 @@ func TestEventsLeaveRoomForReturns(t *testing.T) {
 func TestRoleWithoutRightsOnEventsGoesOnWithReturns(t *testing.T) {
 	s := sharedServer(t)
 	db := s.database(t)
+	role := roleFor(db)
 	conn := s.query(t, db)
 	execute(t, conn, schema1)
 	execute(t, conn, `CREATE TABLE saltern_schema (version int NOT NULL PRIMARY KEY,
 			applied timestamp with time zone NOT NULL DEFAULT now());
 		INSERT INTO saltern_schema (version) VALUES (1);
-		CREATE ROLE returns_only LOGIN;
-		GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA public TO returns_only; GRANT UPDATE ON jids TO returns_only`)
+		CREATE ROLE `+role+` LOGIN;
+		GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA public TO `+role+`; GRANT UPDATE ON jids TO `+role)
 	limited := *db
-	limited.User = "returns_only"
+	limited.User = role
 	returns := openRig(t, t.TempDir(), &limited, 64<<20)
 	events := openEventRig(t, t.TempDir(), &limited, nil)
 	addMany(t, returns.journal, 1, 11)
@@ -305,8 +306,8 @@ func TestRoleWithoutRightsOnEventsGoesOnWithReturns(t *testing.T) {
 	creator := openEventRig(t, t.TempDir(), db, nil)
 	check.Must(t, creator.bus.Fire("other", value.NewMap()))
 	creator.taken(1)
-	execute(t, conn, `GRANT SELECT, INSERT, UPDATE ON saltern_event_writers TO returns_only;
-		GRANT USAGE ON SEQUENCE seq_salt_events_id TO returns_only`)
+	execute(t, conn, `GRANT SELECT, INSERT, UPDATE ON saltern_event_writers TO `+role+`;
+		GRANT USAGE ON SEQUENCE seq_salt_events_id TO `+role)
 	events.taken(10)
 	wantNumbered(t, conn, 11)
 }

@@ -128,10 +128,10 @@ func TestRoleWithoutRights(t *testing.T) {
 	s := sharedServer(t)
 	db := s.database(t)
 	conn := s.query(t, db)
-	_, err := conn.Exec(context.Background(), "CREATE ROLE weak LOGIN")
+	_, err := conn.Exec(context.Background(), "CREATE ROLE "+roleFor(db)+" LOGIN")
 	check.Must(t, err)
 	weak := *db
-	weak.User = "weak"
+	weak.User = roleFor(db)
 	r := openRig(t, t.TempDir(), &weak, 64<<20)
 	addMany(t, r.journal, 1, 11)
 	await.That(t, "error names the right", func() bool { return strings.Contains(r.sink.Stats().Error, "42501") })
@@ -143,9 +143,9 @@ func TestRoleWithoutRights(t *testing.T) {
 	await.That(t, "error names a table", func() bool {
 		return strings.Contains(r.sink.Stats().Error, "permission denied for table")
 	})
-	_, err = conn.Exec(context.Background(), `GRANT SELECT ON saltern_schema TO weak;
-		GRANT SELECT, INSERT ON saltern_runs, saltern_states, salt_returns TO weak;
-		GRANT SELECT, INSERT, UPDATE ON jids TO weak`)
+	_, err = conn.Exec(context.Background(), `GRANT SELECT ON saltern_schema TO `+weak.User+`;
+		GRANT SELECT, INSERT ON saltern_runs, saltern_states, salt_returns TO `+weak.User+`;
+		GRANT SELECT, INSERT, UPDATE ON jids TO `+weak.User)
 	check.Must(t, err)
 	r.drained()
 	wantOnce(t, conn, 10)

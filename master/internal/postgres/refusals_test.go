@@ -55,8 +55,8 @@ func TestReturnThatARuleRefusesStopsNoOther(t *testing.T) {
 			ALTER TABLE salt_returns ADD FOREIGN KEY (id) REFERENCES hosts`, 1},
 		{"a policy of rows", `ALTER TABLE salt_returns ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY;
 			CREATE POLICY p ON salt_returns USING (true) WITH CHECK (id <> 'bad');
-			CREATE ROLE limited_by_policy LOGIN;
-			GRANT ALL ON ALL TABLES IN SCHEMA public TO limited_by_policy`, 1},
+			CREATE ROLE the_role LOGIN;
+			GRANT ALL ON ALL TABLES IN SCHEMA public TO the_role`, 1},
 		{"the check option of a view", `ALTER TABLE salt_returns RENAME TO all_returns;
 			CREATE VIEW salt_returns AS SELECT * FROM all_returns WHERE id <> 'bad' WITH CHECK OPTION`, 1},
 		{"a function that is gone", `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -73,9 +73,9 @@ func TestReturnThatARuleRefusesStopsNoOther(t *testing.T) {
 			maker.drained()
 			maker.stop()
 			conn := s.query(t, db)
-			execute(t, conn, tt.sql)
-			if strings.Contains(tt.sql, "limited_by_policy") {
-				db.User = "limited_by_policy"
+			execute(t, conn, strings.ReplaceAll(tt.sql, "the_role", roleFor(db)))
+			if strings.Contains(tt.sql, "the_role") {
+				db.User = roleFor(db)
 			}
 
 			r := openRig(t, dir, db, 64<<20)

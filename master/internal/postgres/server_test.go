@@ -176,6 +176,10 @@ func (s *server) database(t testing.TB) *settings.Settings {
 	}
 }
 
+// roleFor returns the name of a further role of the test that made a database. Roles belong to the whole server, which
+// tests share.
+func roleFor(db *settings.Settings) string { return "role_of_" + db.Database }
+
 // query connects to a database for the test's own questions.
 func (s *server) query(t testing.TB, db *settings.Settings) *pgx.Conn {
 	t.Helper()
