@@ -958,3 +958,20 @@ func TestBrokenLoadHidesNoReturns(t *testing.T) {
 		})
 	}
 }
+
+// TestCloseOutOfTime: a stop that has no time to write files is no failure, and the next start has all returns.
+func TestCloseOutOfTime(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "jobs")
+	const jid = "20261121000000000001"
+	c := open(t, Config{Dir: dir})
+	for i := range 100 {
+		save(t, c, ret(jid, fmt.Sprint("m", i), i))
+	}
+	check.Must(t, c.Close(canceled()))
+
+	again := open(t, Config{Dir: dir})
+	returns, err := again.Returns(t.Context(), jid)
+	if err != nil || returns.Len() != 100 {
+		t.Errorf("%d returns after the next start, %v", returns.Len(), err)
+	}
+}

@@ -233,7 +233,8 @@ func (c *Local) removedEarly() {
 }
 
 // Close refuses new records and waits until the accepted records have become files, or until ctx
-// ends. The next Open replays the remaining records from the journal.
+// ends. The next Open replays the remaining records from the journal, so that a slow disk, or a shared folder that has
+// used up the time, is no failure.
 func (c *Local) Close(ctx context.Context) error {
 	c.stopRefill()
 	c.journal.close()
@@ -246,8 +247,12 @@ func (c *Local) Close(ctx context.Context) error {
 	if err := c.noteUnhanded(nil); err != nil {
 		c.log.Error("job cache", "error", err)
 	}
+	if left := c.Stats().OpenJobs; left > 0 {
+		c.log.Warn("not all records of the job cache were written as files in time: the next start goes on from the journal",
+			"jobs", left)
+	}
 	c.journal.unlock()
-	return ctx.Err()
+	return nil
 }
 
 // Stats holds counters since the start, and present sizes.
