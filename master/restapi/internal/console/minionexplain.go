@@ -113,12 +113,12 @@ func (d *explanation) addFacts(c *Console, m *value.Map) {
 	add("Salt", connection.Str("version"), "")
 	for k, why := range connection.Map("unasked").All() {
 		if len(d.Facts) < linesOfExplanation {
-			add("Node that was not asked", value.StrMax(k, maxName)+": "+value.StrMax(why, maxName), "")
+			add("Not asked", value.StrMax(k, maxName)+": "+value.StrMax(why, maxName), "")
 		}
 	}
 
 	add("Runs now", jobsOf(m.List("running")), "")
-	add("Jobs without an answer", jobsOf(m.List("unanswered")), "")
+	add("No answer to", jobsOf(m.List("unanswered")), "")
 	add("Nodegroups", strings.Join(m.Texts("nodegroups"), ", "), "")
 	add("Silenced", strings.Join(m.Texts("silences"), "; "), "")
 	add("Pillar", m.Map("pillar").Str("problem"), "")
