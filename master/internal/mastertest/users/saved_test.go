@@ -339,7 +339,7 @@ func TestSavedObjectsAreAudited(t *testing.T) {
 		check.Must(t, err)
 		got = nil
 		for _, one := range page.Records {
-			got = append(got, fmt.Sprintf("%s %s %s %s %s %d", one.User, one.Action, one.Object, one.Function, one.Result, one.Minions))
+			got = append(got, fmt.Sprintf("%s %s %s %s %s %d %s", one.User, one.Action, one.Object, one.Function, one.Result, one.Minions, one.Detail))
 			if strings.Contains(fmt.Sprint(one), "TOPSECRET") {
 				t.Errorf("a value is in the record %v", one)
 			}
@@ -350,7 +350,7 @@ func TestSavedObjectsAreAudited(t *testing.T) {
 	for _, want := range []string{
 		"saved.set target web  ok 0",
 		"saved.set job named  ok 0",
-		"alice saved.run named test.arg started 1",
+		"alice saved.run named test.arg started 1 on web*",
 		"dave saved.run named  refused 0",
 		"alice saved.run positional test.arg refused 0",
 		"saved.delete target web  refused 0",
