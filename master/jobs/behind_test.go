@@ -26,7 +26,11 @@ func TestReturnFromClockBehind(t *testing.T) {
 			"retcode", int64(0), "success", true)))
 		check.Must(t, err)
 		r.time = now.Add(-2 * keep).UnixNano()
-		check.Must(t, a.cacheRecord(ctx, r))
+		written, err := a.cacheRecord(ctx, r, nil)
+		check.Must(t, err)
+		for _, other := range written {
+			check.Must(t, other.wait(ctx))
+		}
 		returns, err := a.Returns(ctx, jid)
 		check.Must(t, err)
 		if got := returns.Map("m1") != nil; got != want {

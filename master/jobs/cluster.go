@@ -1,21 +1,18 @@
 package jobs
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"saltern/internal/durable"
-	"saltern/master/msgpack"
 	"saltern/master/value"
 )
 
@@ -297,7 +294,9 @@ func (c *Cluster) SaveLoad(ctx context.Context, jid string, load *value.Map, min
 // the copy is durable: the peer has the job.
 func (c *Cluster) StageCopy(ctx context.Context, peer, jid string, load *value.Map, minions []string) error {
 	recs, _, err := c.stageRecords(ctx, jid, load, minions, false)
-	for _, copied := range copies(recs) {
+	for _, r := range recs {
+		copied := r.copy()
+		copied.origin = r
 		c.holdRecord(peer, copied)
 	}
 	return err
@@ -341,81 +340,6 @@ func (c *Cluster) follow(ctx context.Context, imported func()) {
 			return
 		}
 	}
-}
-
-// cacheRecord stores a record that another master has handed over in the local cache, unless the
-// cache has the record already.
-func (c *Cluster) cacheRecord(ctx context.Context, r *record) error {
-	if c.held.dropSeen(r) || checkRecord(r) != nil {
-		return nil
-	}
-
-	if at, err := Time(r.jid); err == nil && c.cfg.Keep > 0 && c.Local.cfg.Now().Sub(at) > c.cfg.Keep {
-		return nil // the job is too old: Clean would remove the record at once
-	}
-
-	const mostAhead = time.Hour
-	age := c.Local.cfg.Now().Sub(time.Unix(0, r.time))
-	if c.cfg.Keep > 0 && age > c.cfg.Keep {
-		jobAt, err := Time(r.jid)
-		isAhead := err != nil || c.Local.cfg.Now().Sub(jobAt) < -mostAhead
-		if isAhead {
-			return nil // the record is too old: a master that was away hands it over
-		}
-		r.time = jobAt.UnixNano() // the job is younger than its record: the clock of a master is behind
-	}
-	if age < -mostAhead {
-		r.time = 0 // the clock of a master is wrong
-	}
-
-	r.a, r.b = bytes.Clone(r.a), bytes.Clone(r.b) // otherwise the slices would keep the whole segment in memory
-	switch r.kind {
-	case kindReturn:
-		// Another master has stored the return: an error here would end the import of the whole segment.
-		facts, _ := c.knownFacts(r.jid) // it has logged the error
-		if facts.nocache {
-			return nil
-		}
-		r.done = make(chan struct{})
-		_, err := c.commitReturn(ctx, r, facts, Return{JID: r.jid, ID: r.id})
-		return err
-	case kindLoad, kindMinions:
-		load, err := c.Load(ctx, r.jid)
-		if err != nil && !errors.Is(err, ErrBrokenLoad) {
-			return err
-		}
-
-		_, fromReturn := load.Get("return")
-		known := load != nil && !fromReturn
-		if known && (r.kind == kindLoad && !outranks(r.a, load) ||
-			r.kind == kindMinions && contained(r.a, load.List("Minions"))) {
-			return nil
-		}
-
-		return c.submitAndWait(ctx, r)
-	}
-
-	return nil
-}
-
-// outranks reports whether a packed load must replace the stored load, see Outranks.
-func outranks(packed []byte, stored *value.Map) bool {
-	if !stored.Bool(ChosenField) {
-		return false // the usual case, which needs no decoding of the load
-	}
-	v, err := msgpack.Decode(packed, msgpack.DefaultLimits)
-	load, ok := v.(*value.Map)
-	return err == nil && ok && !Continues(load, stored) && Outranks(load, stored)
-}
-
-// contained reports whether all texts of a packed list are in present.
-func contained(packed []byte, present []any) bool {
-	v, err := msgpack.Decode(packed, msgpack.DefaultLimits)
-	list, ok := v.([]any)
-	if err != nil || !ok {
-		return true // there is nothing to add from an unreadable list
-	}
-	return !slices.ContainsFunc(list, func(id any) bool { return !slices.Contains(present, id) })
 }
 
 // Clean implements Cache. It also removes old segments from the shared folder.

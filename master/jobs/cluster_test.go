@@ -287,7 +287,7 @@ func TestHeldBounds(t *testing.T) {
 		h.put(now, "10.0.0.1", &record{kind: kindReturn, jid: jid1, id: "m39"})
 	}
 
-	if len(h.list) > 4*h.count()+1024 || h.dropSeen(&record{kind: kindReturn, jid: jid1, id: "m39"}) != true {
+	if len(h.list) > 4*h.count()+1024 || h.dropSeen(&record{kind: kindReturn, jid: jid1, id: "m39"}) == nil {
 		t.Errorf("%d in the list for %d", len(h.list), h.count())
 	}
 }

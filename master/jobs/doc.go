@@ -16,6 +16,9 @@
 //	0000000000000001.log    records that the Archive may lack: Open replays them
 //	0000000000000001.kept   the Archive has them; behind them is an index (homefile.go)
 //
+// A return whose job has no durable load yet names the load that it needs (record.needs), and fails with it: the
+// Archive takes a return once, and would not know what was run.
+//
 // A crash between two of these steps leaves a segment that Open replays or scans. A return that the
 // Archive has already changes nothing there. Clean hides what is old, and removes segments with
 // nothing else.

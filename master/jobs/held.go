@@ -70,19 +70,18 @@ func (h *held) popLocked(due []*record) []*record {
 	return due
 }
 
-// dropSeen drops the copy of a record that has appeared in the shared folder. It reports whether
-// there was a copy; if so, the record is in this master's cache.
-func (h *held) dropSeen(r *record) bool {
+// dropSeen drops the copy of a record that has appeared in the shared folder. It returns the copy, or nil if there was
+// none. If there was, the record is in this master's cache, unless its origin fails.
+func (h *held) dropSeen(r *record) (copied *record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	k := keyOf(r)
-	old := h.byKey[k]
-	if old == nil {
-		return false
+	copied = h.byKey[k]
+	if copied != nil {
+		delete(h.byKey, k)
+		h.bytes -= copied.size()
 	}
-	delete(h.byKey, k)
-	h.bytes -= old.size()
-	return true
+	return copied
 }
 
 // popDue removes and returns the copies that are older than heldFor.

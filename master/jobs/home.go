@@ -246,8 +246,8 @@ func (h *home) refsOf(g *homeSegment) []ref {
 	return refs
 }
 
-// find returns the places of all records of a job, and possibly of others, oldest first.
-func (h *home) find(jid string) (places []place) {
+// find returns the places of a part of the records of a job, and possibly of others, oldest first.
+func (h *home) find(jid string, p part) (places []place) {
 	job := h.jobHash(jid)
 	h.eachOf(jid, func(g *homeSegment) bool {
 		first := len(places)
@@ -256,10 +256,12 @@ func (h *home) find(jid string) (places []place) {
 			if r.job != job {
 				break
 			}
-			places = append(places, place{g, r})
+			if p.wanted(r.what) {
+				places = append(places, place{g, r})
+			}
 		}
 		for _, r := range g.refs[g.sorted:] {
-			if r.job == job {
+			if r.job == job && p.wanted(r.what) {
 				places = append(places, place{g, r})
 			}
 		}

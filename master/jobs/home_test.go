@@ -596,7 +596,7 @@ func TestLayOutLoadsReadsLoadsOnly(t *testing.T) {
 		g := c.home.segments[0]
 		file, err := os.OpenFile(c.home.pathOf(g), os.O_RDWR, 0)
 		check.Must(t, err)
-		for _, p := range c.home.find(jids[1]) {
+		for _, p := range c.home.find(jids[1], allRecords) {
 			if p.what == uint64(damaged) || damaged == kindReturn && p.what >= isReturn {
 				_, err = file.WriteAt([]byte("X"), int64(p.at)+int64(recordHead)+5)
 				check.Must(t, err)

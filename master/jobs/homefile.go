@@ -442,10 +442,7 @@ func (h *home) each(jid string, p part, visit func(*record)) error {
 	defer r.close()
 	oldest := h.oldest()
 	var failed error
-	for _, at := range h.find(jid) {
-		if !p.wanted(at.what) {
-			continue
-		}
+	for _, at := range h.find(jid, p) {
 		rec, err := r.read(at, p.headOnly)
 		if errors.Is(err, fs.ErrNotExist) && h.isRemoved(at.segment) {
 			continue

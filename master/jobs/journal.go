@@ -259,9 +259,17 @@ func (j *journal) commit() {
 			continue
 		}
 
-		seg, b.err = j.writeBatch(seg, b)
+		b.err = lacksLoad(b)
+		if b.err == nil {
+			seg, b.err = j.writeBatch(seg, b)
+		}
 		if room.IsFull(b.err) {
 			seg, b.err = j.writeOnFullDisk(seg, b, b.err)
+		}
+		if b.err != nil {
+			for _, r := range b.records {
+				r.failed = true
+			}
 		}
 		j.mu.Lock()
 		j.commits++
@@ -292,6 +300,21 @@ func (j *journal) commit() {
 		j.owner.committed(b.records, b.err)
 		close(b.done)
 	}
+}
+
+// errLoadFailed says that a batch was not written because one of its returns needs a load that was not written either.
+var errLoadFailed = errors.New("the load of a job was not written, and a return needs it: the minion sends the return again")
+
+// lacksLoad returns an error if the batch has a return whose job has lost its load meanwhile: it would be stored
+// without. The other records of the batch fail with it; all callers try again.
+func lacksLoad(b *batch) error {
+	for _, r := range b.records {
+		if r.needs != nil && r.needs.failed {
+			return errLoadFailed
+		}
+		r.needs = nil // it is durable, or in this batch
+	}
+	return nil
 }
 
 // writeBatch appends a batch to the segment and syncs it. It returns the segment for the next

@@ -17,6 +17,8 @@ type known[V any] struct {
 type jobFacts struct {
 	load    bool // the job has a load
 	nocache bool
+	// pending is the load of the job while that is not durable. It may be nil: the job has a durable load, or none.
+	pending *record
 }
 
 func newKnown[V any](most int) *known[V] { return &known[V]{most: most, young: map[string]V{}} }

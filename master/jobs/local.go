@@ -308,10 +308,11 @@ func (c *Local) packBounded(name string, v any) ([]byte, error) {
 // recordCost is roughly how many bytes of memory a record takes beside its content.
 const recordCost = 512
 
-// reserveRoom waits until the queue has room for the bytes of the records.
+// reserveRoom waits until the queue has room for the bytes of the records. It prepares them for callers of wait.
 func (c *Local) reserveRoom(ctx context.Context, recs ...*record) error {
 	var sum int64
 	for _, r := range recs {
+		r.done = make(chan struct{})
 		r.cost = int64(r.size()) + recordCost
 		if r.time == 0 { // else another master made the record
 			r.time = c.cfg.Now().UnixNano()

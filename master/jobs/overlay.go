@@ -65,15 +65,14 @@ func (o *overlay) addLocked(r *record) *record {
 	return nil
 }
 
-// addFirstLoad adds a load if the overlay has none for its job, and reports whether it did.
-func (o *overlay) addFirstLoad(r *record) bool {
+// addFirstLoad adds a load. If the overlay has a load of its job already, addFirstLoad returns that one and adds nothing.
+func (o *overlay) addFirstLoad(r *record) (other *record) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if j := o.jobs[r.jid]; j != nil && j.load != nil {
-		return false
+		return j.load
 	}
-	o.addLocked(r)
-	return true
+	return o.addLocked(r)
 }
 
 // remove removes a record from the overlay once its files exist, or after the record has failed.
@@ -139,6 +138,22 @@ func (o *overlay) snapshot(jid string) openJob {
 	c.returns = maps.Clone(j.returns)
 	maps.DeleteFunc(c.returns, func(_ string, r *record) bool { return !r.committed })
 	return c
+}
+
+// pending returns those records of the load of a job that are not durable yet: the load and lists of minions.
+func (o *overlay) pending(jid string) (recs []*record) {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	j := o.jobs[jid]
+	if j == nil {
+		return nil
+	}
+	for _, r := range append([]*record{j.load}, j.minions...) {
+		if r != nil && !r.committed {
+			recs = append(recs, r)
+		}
+	}
+	return recs
 }
 
 // hasJob reports whether a job has open records.

@@ -29,14 +29,21 @@ type record struct {
 	a, b []byte
 
 	// The fields below are not stored on disk.
-	own       bool     // this master took the return, see Archived.Own
-	at        uint32   // offset in its segment; valid once it is committed or scanned
-	cost      int64    // bytes of the queue's bound that the record takes
-	segment   *segment // the record's segment, set when it is committed
-	committed bool     // guarded by overlay.mu
-	done      chan struct{}
+	own       bool          // this master took the return, see Archived.Own
+	at        uint32        // offset in its segment; valid once it is committed or scanned
+	cost      int64         // bytes of the queue's bound that the record takes
+	segment   *segment      // the record's segment, set when it is committed
+	committed bool          // guarded by overlay.mu
+	done      chan struct{} // closed when the record is durable or has failed; nil: an earlier run has made it durable
 	err       error         // outcome; valid once done is closed
 	visible   chan struct{} // may be nil; closed when the files of the record exist
+	// needs is the load of a return's job, if that was not durable when the return came; it may be nil. When the load
+	// fails, so does the return.
+	needs  *record
+	failed bool // the journal could not write it; used by the goroutine of commit only
+	// origin is the record in this master's journal of which this one is a copy for others. It may be nil: that record
+	// is durable.
+	origin *record
 }
 
 // copy returns a copy of the stored fields, for another log.
@@ -55,21 +62,22 @@ func (r *record) copy() *record {
 // records that are not urgent, because tools on this host look for these files at once.
 func (r *record) urgent() bool { return r.kind != kindReturn && r.kind != kindEndtime }
 
-// finish ends the record of a return: callers that wait in the method outcome get err.
+// finish passes the outcome to the callers of wait.
 func (r *record) finish(err error) {
-	if r.done != nil {
-		r.err = err
-		close(r.done)
-	}
+	r.err = err
+	close(r.done)
 }
 
-// outcome waits until a return is durable or has failed.
-func (r *record) outcome(ctx context.Context) error {
+// wait waits until the record is durable or has failed.
+func (r *record) wait(ctx context.Context) error {
+	if r.done == nil {
+		return nil
+	}
 	select {
 	case <-r.done:
 		return r.err
 	case <-ctx.Done():
-		return fmt.Errorf("wait for the same return: %w", ctx.Err())
+		return fmt.Errorf("wait for the job journal: %w", ctx.Err())
 	}
 }
 

@@ -200,7 +200,7 @@ func (c *Local) newReturn(ret Return) (*record, jobFacts, error) {
 		return nil, facts, err
 	}
 
-	r := &record{kind: kindReturn, jid: ret.JID, id: ret.ID, done: make(chan struct{})}
+	r := &record{kind: kindReturn, jid: ret.JID, id: ret.ID}
 	if !ret.Time.IsZero() {
 		r.time = ret.Time.UnixNano()
 	}
@@ -220,14 +220,29 @@ func (c *Local) newReturn(ret Return) (*record, jobFacts, error) {
 // commitReturn writes the record r of a return to the journal, and also ret.Load if the job has no
 // load. It returns the records that it has stored, or nil if the return was already stored.
 func (c *Local) commitReturn(ctx context.Context, r *record, facts jobFacts, ret Return) ([]*record, error) {
-	if err := c.reserveRoom(ctx, r); err != nil {
+	stored, written, err := c.submitReturn(ctx, r, facts, ret)
+	if err != nil || written == nil {
 		return nil, err
+	}
+	return stored, written.wait(ctx)
+}
+
+// submitReturn works like commitReturn, but does not wait until the return is durable. It returns the record that the
+// caller must wait for: r, or another one of the same return that came before, or nil if such a one is durable already.
+func (c *Local) submitReturn(
+	ctx context.Context,
+	r *record,
+	facts jobFacts,
+	ret Return,
+) (stored []*record, written *record, err error) {
+	if err := c.reserveRoom(ctx, r); err != nil {
+		return nil, nil, err
 	}
 
 	if other := c.overlay.add(r); other != nil {
 		c.giveBack(r)
 		c.duplicates.Add(1)
-		return nil, other.outcome(ctx)
+		return nil, other, nil
 	}
 
 	// Check the disk only after the overlay: a return whose files are written between the two
@@ -235,34 +250,36 @@ func (c *Local) commitReturn(ctx context.Context, r *record, facts jobFacts, ret
 	if c.home.holdsReturn(ret.JID, ret.ID) || exists(c.files.jobDir(ret.JID)+"/"+ret.ID+"/"+returnFile) {
 		c.withdrawRecord(r, nil)
 		c.duplicates.Add(1)
-		return nil, nil
+		return nil, nil, nil
 	}
 
+	r.needs = facts.pending
 	recs := []*record{r}
 	if !facts.load && ret.Load != nil {
-		recs = append(c.firstLoad(ctx, ret), r)
+		var first []*record
+		first, r.needs = c.firstLoad(ctx, ret)
+		recs = append(first, r)
 	}
 
-	b, err := c.journal.append(recs...)
-	if err != nil {
+	if _, err := c.journal.append(recs...); err != nil {
 		for _, r := range recs {
 			c.withdrawRecord(r, err)
 		}
-		return nil, err
+		return nil, nil, err
 	}
 
-	return recs, b.wait(ctx)
+	return recs, r, nil
 }
 
 // firstLoad returns the records that make ret.Load the load of a job that has none, or nil. They
 // include a list of expected minions, without which Salt's tools cannot read the load: an empty one, unless the
 // job is the minion's own (salt-call), which the master that took the return has made for it. If several returns
-// arrive at once, only the first gets such records.
-func (c *Local) firstLoad(ctx context.Context, ret Return) []*record {
+// arrive at once, only the first gets such records; for the others firstLoad returns the load of the first.
+func (c *Local) firstLoad(ctx context.Context, ret Return) (first []*record, other *record) {
 	packed, err := c.packBounded("job load", ret.Load)
 	if err != nil {
 		c.log.Warn("job is not known and its return makes no load", "jid", ret.JID, "minion", ret.ID, "error", err)
-		return nil
+		return nil, nil
 	}
 
 	expected := []any{}
@@ -271,25 +288,25 @@ func (c *Local) firstLoad(ctx context.Context, ret Return) []*record {
 	}
 	list, err := c.packBounded("minion list", expected)
 	if err != nil {
-		return nil
+		return nil, nil
 	}
 
 	minions := &record{kind: kindMinions, jid: ret.JID, a: list}
 	r := &record{kind: kindLoad, jid: ret.JID, a: packed}
 	if err := c.reserveRoom(ctx, minions, r); err != nil {
-		return nil
+		return nil, nil
 	}
-	if !c.overlay.addFirstLoad(r) {
+	if other := c.overlay.addFirstLoad(r); other != nil {
 		c.giveBack(minions, r)
-		return nil
+		return nil, other
 	}
 
 	c.overlay.add(minions)
-	return []*record{minions, r}
+	return []*record{minions, r}, nil
 }
 
 // knownFacts returns whether a job has a load and whether the cache stores its returns. Of files it checks
-// only which exist and does not read them.
+// only which exist and does not read them. It keeps no facts of a load that may still fail.
 func (c *Local) knownFacts(jid string) (jobFacts, error) {
 	if f, ok := c.known.get(jid); ok && f.load {
 		return f, nil
@@ -301,10 +318,16 @@ func (c *Local) knownFacts(jid string) (jobFacts, error) {
 		return jobFacts{}, err
 	}
 	f := jobFacts{
-		load:    open.load || kept.load || exists(dir+"/"+loadFile),
+		load:    kept.load || exists(dir+"/"+loadFile),
 		nocache: open.nocache || kept.nocache || exists(dir+"/"+nocacheFile),
 	}
-	c.known.put(jid, f)
+	if !f.load {
+		f.load = open.load
+		f.pending = open.pending
+	}
+	if f.pending == nil {
+		c.known.put(jid, f)
+	}
 	return f, nil
 }
 
@@ -315,7 +338,11 @@ func (o *overlay) snapshotFacts(jid string) jobFacts {
 	if j == nil {
 		return jobFacts{}
 	}
-	return jobFacts{load: j.load != nil, nocache: j.prep != nil && len(j.prep.a) > 0}
+	f := jobFacts{load: j.load != nil, nocache: j.prep != nil && len(j.prep.a) > 0}
+	if f.load && !j.load.committed {
+		f.pending = j.load
+	}
+	return f
 }
 
 func orEmpty(m *value.Map) *value.Map {
