@@ -2,8 +2,10 @@ package fleet
 
 import (
 	"hash/fnv"
+	"slices"
 	"strings"
 
+	"saltern/master/client"
 	"saltern/master/value"
 )
 
@@ -65,61 +67,53 @@ func jobOf(load *value.Map) job {
 }
 
 // argumentsOf returns the arguments of a job. Named ones come in a map that has __kwarg__, or as text
-// (salt/minion.py load_args_and_kwargs, salt/utils/args.py parse_input).
+// (salt/minion.py load_args_and_kwargs, salt/utils/args.py parse_input). The schedule of a minion sends
+// them as the last map, without __kwarg__ (salt/utils/schedule.py handle_func).
 func argumentsOf(load *value.Map) (list []any, named *value.Map) {
 	named = value.NewMap()
+	_, ofReturn := load.Get("id")
+	_, scheduled := load.Get("schedule")
 	given, ok := load.Value("arg").([]any)
 	if !ok { // the load came with a return, because nobody knew the job before
 		given, _ = load.Value("fun_args").([]any)
 	}
-	for _, a := range given {
+	for i, a := range given {
 		switch a := a.(type) {
 		case *value.Map:
-			if a.Value("__kwarg__") == true {
+			if a.Value("__kwarg__") == true || ofReturn && scheduled && i == len(given)-1 {
 				named.Update(a)
 				continue
 			}
 		case string:
-			name, text, ok := strings.Cut(a, "=")
-			if ok && isName(name) {
-				named.Set(name, textValue(text))
-				continue
+			name, text, ok := client.ParseKwarg(a)
+			if ok {
+				named.Set(name, parsed(text))
+			} else {
+				list = append(list, parsed(a))
 			}
+			continue
 		}
 		list = append(list, a)
 	}
 	return list, named
 }
 
-// textValue returns the value that a minion reads from the text of a named argument, as far as this
-// package needs it.
-func textValue(text string) any {
-	switch strings.ToLower(text) {
-	case "true", "yes", "on":
-		return true
-	case "false", "no", "off", "", "none", "null", "0":
-		return false
-	}
-	return text
-}
+// maxParsed bounds the bytes of an argument that is read as YAML. A longer one counts as it was typed.
+const maxParsed = 4096
 
-func isName(s string) bool {
-	for i := range len(s) {
-		c := s[i] | 0x20
-		letter := c >= 'a' && c <= 'z' || s[i] == '_'
-		digit := s[i] >= '0' && s[i] <= '9'
-		if !letter && !(digit && i > 0) {
-			return false
-		}
+// parsed returns the value that the minion reads from the text of an argument.
+func parsed(text string) any {
+	if len(text) > maxParsed {
+		return text
 	}
-	return s != ""
+	return client.Yamlify(text)
 }
 
 // without are named arguments that do not change which states a run has.
 var without = map[string]bool{"__kwarg__": true, "test": true, "queue": true, "concurrent": true}
 
-// scopeOf returns the hash of a function and its arguments. It counts state.apply as state.sls or
-// state.highstate (salt/modules/state.py apply_).
+// scopeOf returns the hash of a function and its arguments, in whatever order the named ones come. It counts
+// state.apply as state.sls or state.highstate (salt/modules/state.py apply_).
 func scopeOf(function string, arguments []any, named *value.Map) uint64 {
 	if mods := named.Value("mods"); mods != nil && len(arguments) == 0 {
 		arguments = []any{mods}
@@ -137,10 +131,10 @@ func scopeOf(function string, arguments []any, named *value.Map) uint64 {
 	for _, a := range arguments {
 		write(a)
 	}
-	for k, v := range named.All() {
-		if name, _ := k.(string); !without[name] && name != "mods" {
-			write(k)
-			write(v)
+	for _, name := range slices.Sorted(slices.Values(named.Keys())) {
+		if !without[name] && name != "mods" {
+			write(name)
+			write(named.Value(name))
 		}
 	}
 	return max(h.Sum64(), unknownScope+1)
