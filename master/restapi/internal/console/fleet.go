@@ -54,6 +54,7 @@ type fleetPage struct {
 	Absence  string // why there is nothing to show; "" if there is
 	Minions  int
 	Never    int // minions that have run no states
+	NotRun   int // minions that could not run their states
 	Bar      []barPart
 	Drifted  int
 	Silent   int // minions that answered nothing today
@@ -162,6 +163,7 @@ func (d *fleetPage) fill(c *Console, m *value.Map) {
 	d.Drifted = count(m, "drifted")
 	last := m.Map("last_run")
 	d.Never = count(last, "never")
+	d.NotRun = count(last, "error")
 	for _, o := range outcomes() {
 		if n := count(last, o.Name); n > 0 {
 			d.Bar = append(d.Bar, barPart{

@@ -38,6 +38,7 @@ type jobPage struct {
 	Stop                     bool           // minions work on the job, and the user may run functions that stop it
 	StopsBatch               bool           // further minions would get the job, and the user may stop that
 	Again                    string         // URL of the form to run the job again; "" if that is impossible
+	SavedAgain               bool           // the user may run the saved job of this one, whose limits the form lacks
 	AgainFailed              string         // the same, on the minions that failed alone
 	Longest, LongestOn       string         // how long the states of the slowest minion took, and its id; "" if unknown
 	Missing                  bool           // there is no such job
@@ -122,6 +123,7 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		d.fillAgain(c, m, failedIDs)
 	}
 
+	d.SavedAgain = d.Saved != "" && d.Again == "" && v.rights().Saved && (v.login.User == d.User || v.mayChangeJobs())
 	d.StopsBatch = d.Batch.GoesOn() && v.mayCall("runner", stopOfBatch)
 	d.Stop = d.StopsBatch || d.Waiting > 0 && v.rights().Run && !isStop(d.Function)
 	p.Notice = stoppedNotice(v.query)

@@ -166,3 +166,48 @@ func TestNumbersOfAJobLeadToItsMinions(t *testing.T) {
 		}
 	}
 }
+
+// TestSavedAgain: the page of a job whose limits the form lacks leads whoever may run it to its saved job.
+func TestSavedAgain(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		user string
+		may  func(client, fun string) bool
+		want bool
+	}{
+		"an administrator":      {"otto", func(string, string) bool { return true }, true},
+		"who has started it":    {"alice", func(string, string) bool { return false }, true},
+		"somebody else":         {"otto", func(_, fun string) bool { return fun != setSavedJob }, false},
+		"a viewer of the fleet": {"otto", func(_, fun string) bool { return fun == "jobs.list_job" }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			job := docBatch()
+			job.Set("User", tt.user)
+			m := &recorded{answers: map[string]any{"jobs.list_job": job, "presence.minions": value.NewMap()}, may: tt.may}
+			a := ask(t, newConsole(t, ""), m, http.MethodGet, "/job?jid=20261124155940000000", nil)
+			if got := strings.Contains(a.Body, "Run the saved job…"); a.Code != http.StatusOK || got != tt.want {
+				t.Errorf("%d, offered: %t", a.Code, got)
+			}
+		})
+	}
+}
+
+// TestShortAnswer: only a whole text of one line stands beside the name of its minion.
+func TestShortAnswer(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		text boundText
+		want bool
+	}{
+		{boundText{Text: "True"}, true},
+		{boundText{}, false},
+		{boundText{Text: "a\nb"}, false},
+		{boundText{Text: "cut", Cut: 1}, false},
+		{boundText{Text: strings.Repeat("x", 61)}, false},
+	} {
+		if got := tt.text.Short(); got != tt.want {
+			t.Errorf("%+v: %t", tt.text, got)
+		}
+	}
+}
