@@ -428,6 +428,20 @@ func docAnswers() map[string]any {
 	return m
 }
 
+// addDocRuns adds the last runs of a minion whose web server did not start last night.
+func addDocRuns(m map[string]any) {
+	const id = "web0007.example.com"
+	runs := []any{}
+	for day := 24; day > 20; day-- {
+		runs = append(runs, value.NewMap("minion", id, "time", fmt.Sprintf("2026-11-%dT02:00:00Z", day),
+			"jid", fmt.Sprintf("202611%d020000000000", day), "user", "root", "function", "state.apply",
+			"result", map[bool]string{true: "failed", false: "ok"}[day == 24]))
+	}
+	m["fleet.runs"] = value.NewMap("next", "more", "runs", runs)
+	m["fleet.last"].(*value.Map).Map("minions").Map(id).Set("failed_states", []any{value.NewMap("id", "nginx", "sls", "nginx",
+		"function", "service.running", "comment", "Job for nginx.service failed because the control process exited with error code.")})
+}
+
 // TestDocPages holds the pages whose pictures are in the documentation against those in testdata/docs, so
 // that these are renewed with the templates.
 func TestDocPages(t *testing.T) {
@@ -447,6 +461,11 @@ func TestDocPages(t *testing.T) {
 		"files":     "/files",
 		"tokens":    "/tokens",
 		"batch":     "/job?jid=20261124155940000000",
+		"stop":      "/job/stop?do=kill&jid=20261124155940000000",
+		"savedjob":  "/saved/job?name=restart",
+		"savedrun":  "/saved/run?name=restart",
+		"entry":     "/schedule/edit?name=nightly",
+		"minion":    "/minion?id=web0007.example.com",
 		"empty":     "/schedule",
 		"events":    "/events",
 		"login":     "/login",
@@ -463,7 +482,10 @@ func TestDocPages(t *testing.T) {
 			status := &control.Status{ID: "n1", Started: now().Add(-200 * time.Hour), Written: now()}
 			answers := answers
 			switch name {
-			case "batch":
+			case "minion":
+				answers = docAnswers()
+				addDocRuns(answers)
+			case "batch", "stop":
 				answers = docAnswers()
 				answers["jobs.list_job"] = docBatch()
 			case "empty":

@@ -83,8 +83,8 @@ func agoWord(ago time.Duration) string {
 	return spanWord(ago) + " ago"
 }
 
-// spanWord returns a span in its largest unit, rounded: 2 h 50 min are "3 h". Days begin at a day and a half, so that
-// there is no "1 days".
+// spanWord returns a span in its largest unit, rounded: 2 h 50 min are "3 h". Days, of which there are two at least,
+// are whole ones: a date stands beside them, and from the 22nd at 02:00 to the 24th at 16:00 nobody counts three.
 func spanWord(d time.Duration) string {
 	const day = 24 * time.Hour
 	whole := func(unit time.Duration) time.Duration {
@@ -98,10 +98,10 @@ func spanWord(d time.Duration) string {
 		return fmt.Sprintf("%d s", whole(time.Second))
 	case d < time.Hour-time.Minute/2:
 		return fmt.Sprintf("%d min", whole(time.Minute))
-	case d < day+day/2:
+	case d < 2*day-time.Hour/2:
 		return fmt.Sprintf("%d h", whole(time.Hour))
 	}
-	return fmt.Sprintf("%d days", whole(day))
+	return fmt.Sprintf("%d days", max(2, d/day))
 }
 
 // hint is the text in the place of an empty list: why it is empty, and a link to the next step. Word may be "": there

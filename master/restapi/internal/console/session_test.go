@@ -275,10 +275,10 @@ func TestAgo(t *testing.T) {
 		59 * time.Second:    "59 s ago",
 		time.Minute:         "1 min ago",
 		119 * time.Minute:   "2 h ago",
-		47 * time.Hour:      "2 days ago",
+		47 * time.Hour:      "47 h ago",
 		50 * time.Hour:      "2 days ago",
 
-		// A span is rounded, and never to sixty of a unit or to one day.
+		// A span is rounded, and never to sixty of a unit. Days are whole ones.
 		59*time.Second + 499*time.Millisecond: "59 s ago",
 		59*time.Second + 500*time.Millisecond: "1 min ago",
 		89 * time.Second:                      "1 min ago",
@@ -286,14 +286,14 @@ func TestAgo(t *testing.T) {
 		59*time.Minute + 29*time.Second:       "59 min ago",
 		59*time.Minute + 30*time.Second:       "1 h ago",
 		170 * time.Minute:                     "3 h ago",
-		35*time.Hour + 59*time.Minute:         "36 h ago",
-		36 * time.Hour:                        "2 days ago",
-		60*time.Hour - time.Second:            "2 days ago",
-		60 * time.Hour:                        "3 days ago",
+		47*time.Hour + 29*time.Minute:         "47 h ago",
+		47*time.Hour + 30*time.Minute:         "2 days ago",
+		71 * time.Hour:                        "2 days ago",
+		72 * time.Hour:                        "3 days ago",
 		-(23*time.Hour + 31*time.Minute):      "in 24 h",
 		-(59*time.Minute + 45*time.Second):    "in 1 h",
-		math.MaxInt64:                         "106752 days ago",
-		math.MinInt64:                         "in 106752 days",
+		math.MaxInt64:                         "106751 days ago",
+		math.MinInt64:                         "in 106751 days",
 		400 * 24 * time.Hour:                  "400 days ago",
 	} {
 		if got := agoWord(d); got != want {

@@ -203,10 +203,10 @@
   // agoWords has the words of the master for a time that is so many milliseconds ago.
   function agoWords(ago) {
     const s = Math.abs(ago) / 1000, whole = (unit) => Math.floor(s / unit + 0.5);
-    let span = whole(86400) + ' days';
+    let span = Math.max(2, Math.trunc(s / 86400)) + ' days';
     if (s < 59.5) span = whole(1) + ' s';
     else if (s < 3570) span = whole(60) + ' min';
-    else if (s < 129600) span = whole(3600) + ' h';
+    else if (s < 171000) span = whole(3600) + ' h';
     if (s < 10) return 'just now';
     return ago < 0 ? 'in ' + span : span + ' ago';
   }
