@@ -234,7 +234,7 @@ func TestConsole(t *testing.T) {
 	n.Ping(t, 90*time.Second, id)
 
 	text := alice.ended(t, alice.runs(t, "web*", "test.ping", ""))
-	has("ping", text, "web&lt;b&gt;1", ">ok</span>", "<pre tabindex=\"0\">True</pre>")
+	has("ping", text, "web&lt;b&gt;1", ">ok</span>", "<code>True</code>")
 	text = alice.ended(t, alice.runs(t, "*", "test.arg", "a\n1\nk=[1, '<script>alert(3)</script>']"))
 	has("arguments", text, "&lt;script&gt;alert(3)", "Run again")
 	text = alice.ended(t, alice.runs(t, "*", "state.apply", "broken"))
@@ -246,13 +246,13 @@ func TestConsole(t *testing.T) {
 	}
 
 	_, text, _ = alice.send(t, "GET", "/console/", nil)
-	has("overview", text, `presence=connected">connected</a></dt><dd>1</dd>`, "state.apply", "The master itself reports no problems.")
+	has("overview", text, `presence=connected">connected</a></dt><dd>1</dd>`, "state.apply", "as node1 sees them")
 	_, text, _ = alice.send(t, "GET", "/console/minions?type=grain&tgt=note:*script*", nil)
 	has("minions", text, "web&lt;b&gt;1", lab.Newest, "1 minion with an accepted key")
 	_, text, _ = alice.send(t, "GET", "/console/minion?id="+url.QueryEscape(id), nil)
 	has("minion", text, "&lt;script&gt;alert(2)")
 	_, text, _ = alice.send(t, "GET", "/console/run?doc=1&tgt=*&fun=test.ping", nil)
-	has("documentation", text, "The target selects 1", "CLI Example")
+	has("documentation", text, "selects 1 minion", "CLI Example")
 	_, text, _ = alice.send(t, "GET", "/console/jobs", nil)
 	has("jobs", text, "test.arg", "alice")
 
