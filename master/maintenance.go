@@ -112,6 +112,7 @@ func (m *Master) startParts(w *workers) {
 	}
 	w.Go(func() { m.savedStore.Follow(w.ctx, func(err error) { m.problems.Report(control.SavedFault, err) }) })
 	w.Go(func() { m.unanswered.Run(w.ctx) })
+	w.Go(func() { m.syndics.Follow(w.ctx, m.bus) })
 	w.Go(func() { m.engines.Run(w.ctx) })
 	w.Go(func() { m.repos.Run(w.ctx) })
 	w.Go(func() { m.pillars.RunChecks(w.ctx) })

@@ -48,6 +48,7 @@ import (
 	"saltern/master/internal/returner"
 	"saltern/master/internal/saved"
 	"saltern/master/internal/schedule"
+	"saltern/master/internal/syndics"
 	"saltern/master/internal/unanswered"
 	"saltern/master/internal/wheel"
 	"saltern/master/jobs"
@@ -154,6 +155,7 @@ type Master struct {
 	launch     *launch.Launcher
 	minions    *minion.Service
 	unanswered *unanswered.Tracker
+	syndics    *syndics.Registry // nil: no lower masters
 	signIns    *explain.SignIns
 	explain    *explain.Service
 
@@ -238,6 +240,9 @@ func (m *Master) openServices(ctx context.Context) error {
 		Forget: m.cache.Forget,
 	}
 
+	if m.cfg.OrderMasters {
+		m.syndics = syndics.Open(m.cfg.CacheDir, m.isAccepted, m.log)
+	}
 	m.openSavedStore(ctx)
 	m.openLaunch()
 	m.openPillar()
@@ -317,6 +322,11 @@ func (m *Master) openServices(ctx context.Context) error {
 
 	m.keys.OnChange(m.onKeyChange)
 	return nil
+}
+
+func (m *Master) isAccepted(id string) bool {
+	entry, known := m.keys.Lookup(id)
+	return known && entry.State == keys.Accepted
 }
 
 // onKeyChange removes the data about a minion whose key was removed, so that a later minion with

@@ -84,11 +84,11 @@ func behalf(by saved.User) launch.Behalf {
 // Start implements saved.Minions.
 func (s savedMinions) Start(ctx context.Context, load *value.Map, by saved.User) (string, []string, error) {
 	j, err := s.launch.NewFor(ctx, load, behalf(by))
-	if err != nil || len(j.Minions) == 0 {
+	if err != nil || s.launch.ReachesNobody(j) {
 		return "", nil, err
 	}
-	err = s.launch.Start(ctx, j)
-	return j.JID, j.Minions, err
+	minions, err := s.launch.StartNamed(ctx, j)
+	return j.JID, minions, err
 }
 
 // Ask implements saved.Minions.
@@ -99,7 +99,7 @@ func (s savedMinions) Ask(
 	timeout time.Duration,
 ) (string, runner.Answer, error) {
 	j, err := s.launch.NewFor(ctx, load, behalf(by))
-	if err != nil || len(j.Minions) == 0 {
+	if err != nil || s.launch.ReachesNobody(j) {
 		return "", runner.Answer{}, err
 	}
 	answer, err := s.launch.Collect(ctx, j, timeout, 0)

@@ -13,6 +13,7 @@ import (
 
 	"saltern/master/client"
 	"saltern/master/event"
+	"saltern/master/internal/syndics"
 	"saltern/master/value"
 	"saltern/test/fakemaster"
 )
@@ -165,11 +166,11 @@ func TestMinionsOfSyndics(t *testing.T) {
 		return answer
 	}
 
-	if err := os.MkdirAll(filepath.Join(m.CacheDir, client.SyndicsFolder), 0o700); err != nil {
+	if err := os.MkdirAll(filepath.Join(m.CacheDir, syndics.Folder), 0o700); err != nil {
 		t.Fatal(err)
 	}
 
-	if err := os.WriteFile(filepath.Join(m.CacheDir, client.SyndicsFolder, fakemaster.Syndic), nil, 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(m.CacheDir, syndics.Folder, fakemaster.Syndic), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"saltern/master/event"
+	"saltern/master/internal/syndics"
 	"saltern/master/keys"
 	"saltern/master/value"
 )
@@ -72,13 +73,9 @@ func (c *Client) isSyndic(id string) bool {
 	if !c.cfg.LowerMasters || keys.ValidID(id) != nil {
 		return false
 	}
-	_, err := os.Lstat(filepath.Join(c.cfg.CacheDir, SyndicsFolder, id))
+	_, err := os.Lstat(filepath.Join(c.cfg.CacheDir, syndics.Folder, id))
 	return err == nil
 }
-
-// SyndicsFolder is the folder below cachedir that contains an empty file for each syndic
-// (salt/master.py _syndic_return).
-const SyndicsFolder = "syndics"
 
 func (c *Client) timeout(r Request) time.Duration {
 	if r.Timeout > 0 {

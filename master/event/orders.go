@@ -1,6 +1,7 @@
 package event
 
 import (
+	"cmp"
 	"crypto/subtle"
 	"fmt"
 	"slices"
@@ -19,6 +20,7 @@ const (
 	JobStart      Order = iota // store the job of a peer, and record which minions may return for the job
 	JobPublish                 // publish the job of a peer to minions
 	JobReturn                  // store data as the return of a minion
+	SyndicReport               // take the sender for a syndic, and expect the returns of the minions below it that it names
 	BatchKeep                  // store, for batch.status, the state of a batch that a tool drives
 	BatchAdopt                 // drive a batch whose state is in the folder of its job
 	BatchDrive                 // drive a batch from the state in the event
@@ -92,6 +94,13 @@ var rules = [orders]rule{
 		tags:       "`salt/job/<jid>/ret/<id>`",
 		action:     "the return of a minion",
 		matches:    func(tag string) bool { return Returner(tag) != "" },
+		origins:    []Origin{Minion},
+		peerMakers: []Origin{Minion, Unknown},
+	},
+	SyndicReport: {
+		tags:       "`syndic/<id>/…`",
+		action:     "the minions below a syndic",
+		matches:    func(tag string) bool { return Syndic(tag) != "" },
 		origins:    []Origin{Minion},
 		peerMakers: []Origin{Minion, Unknown},
 	},
@@ -245,8 +254,8 @@ func (r *rule) allows(e Event) bool {
 	if e.Origin == Peer {
 		maker, trusted = e.Maker, r.peerMakers
 	}
-	if maker == Minion && Returner(e.Tag) != e.Minion {
-		return false // a minion may report only its own returns, not those of other minions
+	if maker == Minion && cmp.Or(Returner(e.Tag), Syndic(e.Tag)) != e.Minion {
+		return false // a minion may report only its own returns and minions, not those of others
 	}
 	return slices.Contains(trusted, maker)
 }
@@ -362,6 +371,25 @@ func Returner(tag string) string {
 		return ""
 	}
 	return id
+}
+
+// Syndic returns the id of the syndic in a tag syndic/<id>/…, or "" for other tags.
+func Syndic(tag string) string {
+	id, rest, _ := cutID(tag, "syndic/")
+	if rest == "" {
+		return ""
+	}
+	return id
+}
+
+// LowerJob returns the job id in a tag syndic/<id>/<jid>, with which a master tells which minions below a
+// syndic have a job of it (salt/client/__init__.py get_iter_returns), or "" for other tags.
+func LowerJob(tag string) string {
+	_, jid, _ := cutID(tag, "syndic/")
+	if strings.Contains(jid, "/") {
+		return ""
+	}
+	return jid
 }
 
 // ofBatch returns a matcher for tags of the form salt/batch/<jid>/<one of kinds>.

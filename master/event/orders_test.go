@@ -16,9 +16,10 @@ const orderJID = "20260102030405678901"
 
 // tagOf is a tag by which an order is given.
 var tagOf = [orders][]string{
-	JobStart:   {"salt/job/" + orderJID + "/new"},
-	JobPublish: {"salt/job/" + orderJID + "/publish"},
-	JobReturn:  {"salt/job/" + orderJID + "/ret/web1"},
+	JobStart:     {"salt/job/" + orderJID + "/new"},
+	JobPublish:   {"salt/job/" + orderJID + "/publish"},
+	JobReturn:    {"salt/job/" + orderJID + "/ret/web1"},
+	SyndicReport: {"syndic/web1/" + orderJID, "syndic/web1/start", "syndic/web1/salt/job/" + orderJID + "/ret/db1"},
 	BatchKeep: {"salt/batch/" + orderJID + "/new", "salt/batch/" + orderJID + "/progress",
 		"salt/batch/" + orderJID + "/halted", "salt/batch/" + orderJID + "/complete"},
 	BatchAdopt:    {"salt/batch/" + orderJID + "/new"},
@@ -37,7 +38,7 @@ var tagOf = [orders][]string{
 	BatchAsk:      {"master/batch/ask", "master/batch/answer"},
 	ClusterTalk:   {"cluster/peer/join"},
 	JobTalk: {"salt/job/" + orderJID + "/error", "salt/job/" + orderJID + "/prog/web1/0",
-		"salt/job/" + orderJID + "/x", "syndic/s1/salt/job/" + orderJID + "/ret/web1", orderJID},
+		"salt/job/" + orderJID + "/x", "syndic/", orderJID},
 	BatchTalk: {"salt/batch/" + orderJID + "/note", "salt/batch/" + orderJID + "/x/halted"},
 	RunResult: {"salt/run/" + orderJID + "/ret", "salt/run/" + orderJID + "/retx",
 		"salt/run/" + orderJID + "/ret/x", "salt/wheel/" + orderJID + "/new"},
@@ -89,6 +90,7 @@ func TestOrders(t *testing.T) {
 		{order: JobStart, by: []string{"peer's internal", "peer's unknown"}},
 		{order: JobPublish, by: []string{"peer's internal", "peer's unknown"}},
 		{order: JobReturn, by: []string{"minion web1", "peer's minion web1", "peer's unknown"}},
+		{order: SyndicReport, by: []string{"minion web1", "peer's minion web1", "peer's unknown"}},
 		{order: BatchKeep, by: []string{"socket"}},
 		{order: BatchAdopt, by: []string{"socket"}},
 		{order: BatchDrive, by: []string{"socket"}, keyed: true},

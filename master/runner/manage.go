@@ -84,7 +84,11 @@ func manageDown(c *call) (any, error) {
 			return nil, err
 		}
 
+		accepted := c.Keys.Accepted()
 		for _, id := range down {
+			if !slices.Contains(accepted, id) { // it is below a syndic
+				continue
+			}
 			if err := c.Keys.Delete(id); err != nil {
 				return nil, err
 			}

@@ -46,6 +46,7 @@ var paced = map[string]struct {
 		"a step of test/await would be most of an execution"},
 	"cmd/salt/elsewhere_test.go Write":                      {1, "called in a bubble of fake time"},
 	"lbproxy/health_test.go checksIn":                       {1, "called in a bubble of fake time"},
+	"master/internal/launch/below_test.go play":             {1, "called in a bubble of fake time"},
 	"master/internal/queue/queue_test.go ask":               {1, "called in a bubble of fake time"},
 	"master/internal/schedule/cluster_test.go changeOwners": {4, "called in a bubble of fake time"},
 	"master/internal/schedule/cluster_test.go killOwners":   {3, "called in a bubble of fake time"},

@@ -17,7 +17,8 @@ type Behalf struct {
 }
 
 // NewFor returns a job on behalf of a user. It checks no permission: whoever calls it has. As with
-// [Launcher.Permit], the job of a caller without all rights is restricted to its minions.
+// [Launcher.Permit], the job of a caller without all rights is restricted to its minions. With
+// order_masters it keeps its target, which is the one that he may use: lower masters resolve it.
 func (l *Launcher) NewFor(ctx context.Context, load *value.Map, by Behalf) (*Job, error) {
 	load.Set("user", by.User)
 	j, err := l.New(ctx, load)
@@ -31,6 +32,9 @@ func (l *Launcher) NewFor(ctx context.Context, load *value.Map, by Behalf) (*Job
 		return j, nil
 	}
 	j.account = by.Account
+	if l.cfg.OrderMasters {
+		return j, nil
+	}
 	j.Minions = j.Minions[:len(j.Minions)-j.implied]
 	j.implied = 0
 	return j, j.Restrict()

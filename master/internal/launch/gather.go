@@ -2,6 +2,8 @@ package launch
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -14,7 +16,7 @@ import (
 // minions whether they still run the job (find_job), and repeats that until no minion does.
 func (l *Launcher) Ask(ctx context.Context, q runner.Question) (runner.Answer, error) {
 	j, err := l.jobOf(ctx, q)
-	if err != nil || len(j.Minions) == 0 {
+	if err != nil || l.ReachesNobody(j) {
 		return runner.Answer{Returns: map[string]*value.Map{}}, err
 	}
 	return l.Collect(ctx, j, q.Timeout, q.Gather)
@@ -23,10 +25,10 @@ func (l *Launcher) Ask(ctx context.Context, q runner.Question) (runner.Answer, e
 // Tell implements runner.Minions.
 func (l *Launcher) Tell(ctx context.Context, q runner.Question) (minions int, err error) {
 	j, err := l.jobOf(ctx, q)
-	if err != nil || len(j.Minions) == 0 {
+	if err != nil || l.ReachesNobody(j) {
 		return 0, err
 	}
-	return len(j.Minions), l.Start(ctx, j)
+	return len(l.addressees(j)), l.Start(ctx, j)
 }
 
 // jobOf returns the job of a question of a runner.
@@ -39,7 +41,8 @@ func (l *Launcher) jobOf(ctx context.Context, q runner.Question) (*Job, error) {
 }
 
 // Collect starts a job and collects its returns as Ask does. If timeout or gather is zero, the
-// configured value applies. The answer has the returns until ctx ended.
+// configured value applies. The answer has the returns until ctx ended. Its Expected are the minions of this
+// master, without syndics, and with order_masters those below syndics that have the job.
 func (l *Launcher) Collect(ctx context.Context, j *Job, timeout, gather time.Duration) (runner.Answer, error) {
 	if timeout <= 0 {
 		timeout = l.cfg.Timeout
@@ -53,17 +56,23 @@ func (l *Launcher) Collect(ctx context.Context, j *Job, timeout, gather time.Dur
 	g := l.startGathering("runner", j, 2*len(j.Minions)+1024)
 	defer g.sub.Close()
 	g.returns = ans.Returns
-	if err := l.Start(ctx, j); err != nil {
+	if err := l.startGathered(ctx, g); err != nil {
 		return ans, err
 	}
 
-	ans.Expected = j.Minions
+	err := l.collectAll(ctx, g, timeout, gather)
+	ans.Expected = g.expected()
+	return ans, err
+}
+
+// collectAll collects the returns of a job that has started, as Collect does.
+func (l *Launcher) collectAll(ctx context.Context, g *gathering, timeout, gather time.Duration) error {
 	for wait := timeout; ; wait = gather {
-		if g.collectFor(ctx, wait) || ctx.Err() != nil {
-			return ans, ctx.Err()
+		if g.collectFor(ctx, max(wait, g.below.left())) || ctx.Err() != nil {
+			return ctx.Err()
 		}
 		if busy, err := l.askRunning(ctx, g, gather); err != nil || !busy {
-			return ans, err
+			return err
 		}
 	}
 }
@@ -75,20 +84,45 @@ func (l *Launcher) StartAndWait(ctx context.Context, j *Job, wait time.Duration)
 	defer g.sub.Close()
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	if err := l.Start(ctx, j); err != nil {
+	if err := l.startGathered(ctx, g); err != nil {
 		return err
 	}
 	g.collectFor(ctx, wait)
 	return nil
 }
 
+// StartNamed starts a job and returns the minions that it is known to be for. If none of them is this master's,
+// it waits until a syndic names some, and for syndic_wait at most. Without an error the job has started, also if
+// ctx has ended or nobody is named.
+func (l *Launcher) StartNamed(ctx context.Context, j *Job) ([]string, error) {
+	ids := l.addressees(j)
+	if len(ids) > 0 {
+		return ids, l.Start(ctx, j)
+	}
+
+	g := l.startGathering("first minions", j, 1024)
+	defer g.sub.Close()
+	if err := l.startGathered(ctx, g); err != nil {
+		return nil, err
+	}
+	g.firstOnly = true
+	g.collectFor(ctx, g.below.left())
+	return g.expected(), nil
+}
+
 // gathering collects the returns of one job.
 type gathering struct {
 	sub    *event.Subscription
 	job    *Job
+	own    []string        // minions of this master that must answer
+	mute   []string        // syndics, which need not
+	below  *below          // minions below syndics
 	silent map[string]bool // minions that have not returned
-	// returns holds the returns by minion. It may be nil: the caller needs no returns.
-	returns map[string]*value.Map
+	// returned are the minions that have returned, and returns their returns. returns may be nil: the caller
+	// needs no returns.
+	returned  map[string]bool
+	returns   map[string]*value.Map
+	firstOnly bool // it is enough to know one minion
 	// probe is the job id of the last find_job. stillRunning holds the minions that answered that
 	// find_job; the value is true if the minion still runs the job.
 	probe        string
@@ -98,33 +132,78 @@ type gathering struct {
 
 // startGathering subscribes to the returns of a job. Call it before starting the job.
 func (l *Launcher) startGathering(name string, j *Job, depth int) *gathering {
+	below := l.newBelow(j)
+	if below.on { // this master does not know how many answer
+		const most = 16_384
+		depth = max(depth, most)
+	}
+	ofJobs := event.Prefix("salt/job/")
 	g := &gathering{
-		sub:    l.cfg.Bus.Subscribe(name, depth, event.Prefix("salt/job/")),
-		job:    j,
-		silent: make(map[string]bool, len(j.Minions)),
+		sub:      l.cfg.Bus.Subscribe(name, depth, func(tag string) bool { return ofJobs(tag) || below.wants(tag) }),
+		job:      j,
+		below:    below,
+		silent:   make(map[string]bool, len(j.Minions)),
+		returned: map[string]bool{},
 	}
 	for _, id := range j.Minions {
+		if l.cfg.Syndics.Known(id) {
+			g.mute = append(g.mute, id)
+			continue
+		}
+		g.own = append(g.own, id)
 		g.silent[id] = true
 	}
 	return g
 }
 
+// startGathered starts the job of a gathering.
+func (l *Launcher) startGathered(ctx context.Context, g *gathering) error {
+	err := l.Start(ctx, g.job)
+	g.below.begin(l.cfg.SyndicWait)
+	return err
+}
+
+// expected returns the minions that have the job, as far as that is known: those of this master first. Of the
+// syndics those are among them that have answered as minions.
+func (g *gathering) expected() []string {
+	ids := slices.Clone(g.own)
+	for _, id := range g.mute {
+		if g.returned[id] {
+			ids = append(ids, id)
+		}
+	}
+	return append(ids, slices.Sorted(maps.Keys(g.below.ids))...)
+}
+
+// isComplete reports whether all minions have answered, and no syndic may name further ones. Without a single
+// minion that is not known before the wait ends.
+func (g *gathering) isComplete() bool {
+	if len(g.silent) > 0 || g.below.left() > 0 {
+		return g.firstOnly && len(g.below.ids) > 0
+	}
+	return !g.below.on || len(g.returned) > 0
+}
+
 // collectFor collects returns until wait has passed or all minions have answered. It reports
 // whether all have answered.
 func (g *gathering) collectFor(ctx context.Context, wait time.Duration) bool {
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	for len(g.silent) > 0 {
+	ends := time.NewTimer(wait)
+	defer ends.Stop()
+	told := time.NewTimer(g.below.left())
+	defer told.Stop()
+	for !g.isComplete() {
 		select {
 		case e, ok := <-g.sub.C:
 			if !ok {
 				return true
 			}
 			g.takeReturn(e)
+			g.takeNamed(e)
 			if g.probe != "" && len(g.stillRunning) == g.asked {
 				return false
 			}
-		case <-t.C:
+		case <-told.C:
+		case <-ends.C:
 			return false
 		case <-ctx.Done():
 			return false
@@ -134,12 +213,32 @@ func (g *gathering) collectFor(ctx context.Context, wait time.Duration) bool {
 	return true
 }
 
+// takeNamed awaits the minions that a syndic's event names, and no longer the syndic.
+func (g *gathering) takeNamed(e event.Event) {
+	ids := g.below.named(e)
+	if len(ids) == 0 {
+		return
+	}
+	for _, id := range ids {
+		g.silent[id] = true
+	}
+
+	syndic := event.Syndic(e.Tag)
+	if i := slices.Index(g.own, syndic); i >= 0 && !g.returned[syndic] {
+		delete(g.silent, syndic)
+		g.own = slices.Delete(g.own, i, i+1)
+		g.mute = append(g.mute, syndic)
+	}
+}
+
 func (g *gathering) takeReturn(e event.Event) {
 	if !event.MayOrder(e, event.JobReturn) {
 		return // the sender of the event is not the minion that the event names
 	}
 	if id, ok := strings.CutPrefix(e.Tag, event.Tag("job", g.job.JID, "ret")+"/"); ok {
+		g.below.add([]string{id})
 		delete(g.silent, id)
+		g.returned[id] = true
 		if g.returns != nil {
 			g.returns[id] = e.Data
 		}
@@ -153,15 +252,13 @@ func (g *gathering) takeReturn(e event.Event) {
 // askRunning asks the silent minions whether they still run the job. It returns false if no minion
 // does.
 func (l *Launcher) askRunning(ctx context.Context, g *gathering, wait time.Duration) (bool, error) {
-	var silent []any
-	for _, id := range g.job.Minions {
-		if g.silent[id] {
-			silent = append(silent, id)
-		}
+	if len(g.silent) == 0 {
+		return false, nil
 	}
+	silent := value.List(slices.Sorted(maps.Keys(g.silent)))
 
 	j, err := l.New(ctx, l.Own("saltutil.find_job", []any{g.job.JID}, silent, "list", ""))
-	if err != nil || len(j.Minions) == 0 {
+	if err != nil || l.ReachesNobody(j) {
 		return false, err
 	}
 
@@ -169,6 +266,9 @@ func (l *Launcher) askRunning(ctx context.Context, g *gathering, wait time.Durat
 		return false, err
 	}
 
+	if g.below.on { // the question and its answers pass syndics
+		wait += l.cfg.SyndicWait
+	}
 	g.probe = j.JID
 	g.stillRunning = map[string]bool{}
 	g.asked = len(silent)

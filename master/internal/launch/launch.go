@@ -66,8 +66,12 @@ type Config struct {
 	// User is the master's account, under which its own jobs run.
 	User     string
 	MasterID any // option master_id
-	// OrderMasters means that there are lower masters. This master does not know their minions.
+	// OrderMasters means that there are lower masters. This master does not know their minions: SyndicWait is
+	// how long their syndics have to tell which of them have a job.
 	OrderMasters bool
+	SyndicWait   time.Duration
+	// Syndics knows which minions are syndics. It may be nil: none is.
+	Syndics Syndics
 	// Timeout and GatherTimeout are the default waiting times of Ask: for returns, and for answers
 	// to find_job.
 	Timeout, GatherTimeout time.Duration
@@ -95,6 +99,10 @@ func New(cfg Config) *Launcher {
 
 	if cfg.Peers == nil {
 		cfg.Peers = noPeers{}
+	}
+
+	if cfg.Syndics == nil {
+		cfg.Syndics = noSyndics{}
 	}
 
 	l := &Launcher{
@@ -197,7 +205,7 @@ func (l *Launcher) NewWithin(e *target.Effort, load *value.Map) (*Job, error) {
 // target selects no minions.
 func (l *Launcher) StartOwn(ctx context.Context, load *value.Map) (found bool, err error) {
 	j, err := l.New(ctx, load)
-	if err != nil || len(j.Minions) == 0 {
+	if err != nil || l.ReachesNobody(j) {
 		return false, err
 	}
 	return true, l.Start(ctx, j)
@@ -213,7 +221,7 @@ func (l *Launcher) StartSlice(ctx context.Context, load *value.Map) error {
 	if err != nil {
 		return err
 	}
-	if len(j.Minions) == 0 && !l.cfg.OrderMasters { // with order_masters, a lower master may have minions for the job
+	if l.ReachesNobody(j) {
 		return errNobody
 	}
 

@@ -46,7 +46,7 @@ func (s *Service) onPublishBatch(ctx context.Context, c *request.Call) (any, err
 	if err != nil {
 		return invocation(err.Error()), nil
 	}
-	if fault := s.unfitForBatch(load); fault != "" {
+	if fault := unfitForBatch(load); fault != "" {
 		return invocation(fault), nil
 	}
 	load.Delete(batch.Field)
@@ -89,10 +89,7 @@ func (s *Service) onPublishBatch(ctx context.Context, c *request.Call) (any, err
 }
 
 // unfitForBatch returns what in a load a batch would not obey, or "".
-func (s *Service) unfitForBatch(load *value.Map) string {
-	if s.cfg.OrderMasters {
-		return "this master has lower masters (order_masters), whose minions it does not know: use salt --batch on them"
-	}
+func unfitForBatch(load *value.Map) string {
 	if load.Str("jid") != "" {
 		return "a batch gets its job id from the master: leave out jid"
 	}
@@ -134,6 +131,9 @@ func (s *Service) begin(ctx context.Context, b *newBatch) error {
 	defer stop()
 	if err := s.ping(asked, b); err != nil {
 		return err
+	}
+	if len(b.up)+len(b.down) == 0 {
+		return &launch.Refusal{Text: "No minion has the ping that comes before a batch: nothing was run"}
 	}
 	if len(b.up) == 0 {
 		return &launch.Refusal{Text: fmt.Sprintf("None of the %d minions answers a ping, such as %.80s: nothing was run",
@@ -207,7 +207,7 @@ func (s *Service) ping(asked context.Context, b *newBatch) error {
 		return fmt.Errorf("find the minions of a batch that answer: %w", err)
 	}
 
-	for _, id := range b.job.Minions {
+	for _, id := range answer.Expected { // with order_masters, those below syndics are among them
 		if answer.Returns[id] != nil {
 			b.up = append(b.up, id)
 		} else {

@@ -26,15 +26,13 @@ import (
 
 // Config of a Service.
 type Config struct {
-	Auth      *eauth.Authenticator
-	Blacklist acl.Blacklist // publisher_acl_blacklist
-	Launch    *launch.Launcher
-	// OrderMasters means that there are lower masters. This master does not know their minions.
-	OrderMasters bool
-	Runs         *runner.Runs
-	Wheel        *wheel.Service
-	Background   *background.Pool
-	ReloadKeys   func() error // reads the minions' keys again
+	Auth       *eauth.Authenticator
+	Blacklist  acl.Blacklist // publisher_acl_blacklist
+	Launch     *launch.Launcher
+	Runs       *runner.Runs
+	Wheel      *wheel.Service
+	Background *background.Pool
+	ReloadKeys func() error // reads the minions' keys again
 	// Settle waits until the event bus has accepted all readers that have connected to it.
 	Settle func(ctx context.Context) error
 	Fire   func(tag string, data *value.Map) // fires an event on the bus

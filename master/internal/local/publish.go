@@ -150,7 +150,7 @@ func (s *Service) prepare(
 		}
 	}
 
-	if len(j.Minions) == 0 && (j.Only() || !s.cfg.OrderMasters) {
+	if s.cfg.Launch.ReachesNobody(j) {
 		return nil, nobody(j.Target)
 	}
 

@@ -25,6 +25,7 @@ import (
 	"saltern/master/internal/queue"
 	"saltern/master/internal/request"
 	"saltern/master/internal/resources"
+	"saltern/master/internal/syndics"
 	"saltern/master/jobs"
 	"saltern/master/keys"
 	"saltern/master/runner"
@@ -36,6 +37,8 @@ type Config struct {
 	Options *conf.Master
 	Keys    *keys.Store
 	Ring    *keyadmin.Ring
+	// Syndics notes the minions that return for others. It may be nil: without order_masters nobody does.
+	Syndics *syndics.Registry
 	SignIn  *auth.Service // encrypts pillars for the minion
 	Bus     *event.Bus
 	Jobs    jobs.Cache

@@ -103,7 +103,7 @@ func (s *Service) permittedJob(e *target.Effort, c *request.Call, r jobRequest) 
 	}
 
 	_ = e.Do(stepsPublish + stepsPerMinion*len(j.Minions)) // charge the minion for the work done
-	if len(j.Minions) == 0 {
+	if s.cfg.Launch.ReachesNobody(j) {
 		return nil
 	}
 

@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
 	"saltern/internal/control"
-	"saltern/master/client"
 	"saltern/master/event"
 	"saltern/master/internal/request"
 	"saltern/master/jobs"
@@ -26,9 +23,7 @@ func (s *Service) onSyndicReturn(ctx context.Context, c *request.Call) (any, err
 		return nil, nil
 	}
 
-	if err := s.noteSyndic(c.ID); err != nil {
-		s.cfg.Log.Warn("a syndic cannot be noted; tools say that it does not answer", "syndic", c.ID, "error", err)
-	}
+	s.cfg.Syndics.Note(c.ID)
 
 	for _, l := range c.Load.List("load") {
 		load, _ := l.(*value.Map)
@@ -104,20 +99,6 @@ func (s *Service) lowerMinions(ids []string) (lower []string) {
 		}
 	}
 	return lower
-}
-
-// noteSyndic writes the file by which tools, including Salt's, recognise that the minion id belongs
-// to a syndic.
-func (s *Service) noteSyndic(id string) error {
-	folder := filepath.Join(s.cfg.Options.CacheDir, client.SyndicsFolder)
-	path := filepath.Join(folder, id)
-	if _, err := os.Lstat(path); err == nil {
-		return nil
-	}
-	if err := os.MkdirAll(folder, 0o700); err != nil {
-		return err
-	}
-	return os.WriteFile(path, nil, 0o600)
 }
 
 func (s *Service) syndicReturn(ctx context.Context, c *request.Call, load *value.Map, ids []string) error {

@@ -283,10 +283,15 @@ func (r *jobRun) startAll(ctx context.Context) (any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("run the saved job %s: %w", r.name, err)
 	}
-	if len(minions) == 0 {
+	r.jid = jid
+	r.minions = len(minions)
+	switch {
+	case jid == "":
 		return nil, errNobody
+	case len(minions) == 0:
+		return nil, fmt.Errorf("the target of the saved job selects no minions of this master, and no syndic has said within syndic_wait that it has some: salt-run jobs.lookup_jid %s shows whether one has run it later",
+			jid)
 	}
-	r.jid, r.minions = jid, len(minions)
 	return r.result(minions, ""), nil
 }
 

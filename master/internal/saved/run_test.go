@@ -51,6 +51,9 @@ func (f *fleet) note(load *value.Map, by User) {
 }
 
 func (f *fleet) Start(_ context.Context, load *value.Map, by User) (string, []string, error) {
+	if f.empty {
+		return "", nil, nil
+	}
 	f.note(load, by)
 	return "jid", f.minions(), nil
 }
