@@ -101,7 +101,7 @@ func secondsOf(n float64) time.Duration {
 // handOver passes a batch to the master, which runs it after this tool has ended (salt/cli/salt.py
 // _run_batch_async).
 func (s *saltCall) handOver(ctx context.Context, q client.BatchRequest) error {
-	n, err := s.c.HandOver(ctx, q,
+	jid, n, err := s.c.HandOver(ctx, q,
 		func(id string) { s.println("Minion " + printable.Line(id) + " did not respond. No job will be sent.") })
 	switch {
 	case err != nil:
@@ -110,7 +110,7 @@ func (s *saltCall) handOver(ctx context.Context, q client.BatchRequest) error {
 		s.println("No minions matched the target.")
 		return exit(0)
 	}
-	s.println("Executed batch command with job ID: " + q.JID)
+	s.println("Executed batch command with job ID: " + jid)
 	return nil
 }
 

@@ -19,11 +19,11 @@ func TestBatchObeysOptions(t *testing.T) {
 	const wantFields = "ret_config 'alt', ret_kwargs {'db': 'one'}, metadata {'why': 'audit'}, " +
 		"module_executors ['sudo'], executor_opts {'user': 'bob'}, start_event True"
 	for _, c := range []struct {
-		name    string
-		args    []string
-		jobs    int    // slices that are published
-		fields  string // of each slice
-		inState string // fields in the state that the master gets
+		name   string
+		args   []string
+		jobs   int    // slices that are published
+		fields string // of each slice
+		asked  string // how the master is asked to run the batch
 	}{
 		{
 			name:   "fields",
@@ -38,11 +38,11 @@ func TestBatchObeysOptions(t *testing.T) {
 			fields: wantFields,
 		},
 		{
-			name:    "fields with --async",
-			args:    append([]string{"-b", "1", "--async", "*", "test.ping"}, fields...),
-			jobs:    1,
-			fields:  wantFields,
-			inState: wantFields,
+			name:   "fields with --async",
+			args:   append([]string{"-b", "1", "--async", "-t", "7", "--batch-wait", "1.5", "*", "test.ping"}, fields...),
+			jobs:   1,
+			fields: wantFields,
+			asked:  "{'size': '1', 'wait': 1.5, 'failhard': False, 'timeout': 8.0, 'late_goes_on': True, 'ping': 7.0}",
 		},
 		{name: "subset", args: []string{"-b", "5", "--subset", "1", "*", "test.ping"}, jobs: 1},
 		{name: "subset with --static", args: []string{"-s", "--subset", "1", "*", "test.ping"}, jobs: 1},
@@ -56,15 +56,22 @@ func TestBatchObeysOptions(t *testing.T) {
 			m := fakemaster.New(t, "a", "b")
 			m.Minion = answers
 			asUser(t, m)
-			states := m.Bus.Subscribe("test", 100, func(tag string) bool { return strings.HasPrefix(tag, "salt/batch/") })
-			defer states.Close()
+			asked := ""
+			m.Clear = func(load *value.Map) any {
+				if load.Str("cmd") != "saltern_publish_batch" {
+					return nil
+				}
+				asked = value.Repr(load.Map("batch"))
+				return value.NewMap("enc", "clear", "load",
+					value.NewMap("jid", "20261121000000000042", "minions", []any{"a"}, "down", []any{"b"}))
+			}
 			h := newHouse(t, m, "")
 			h.run("salt", c.args...)
 
 			var slicesOf []*value.Map
 			for _, load := range m.Loads() {
 				kwargs := load.Map("kwargs")
-				isSlice := load.Str("jid") != "" || c.args[0] == "--async"
+				isSlice := load.Str("jid") != "" || slices.Contains(c.args, "--async")
 				switch {
 				case load.Str("fun") != "test.ping":
 				case isSlice:
@@ -86,11 +93,12 @@ func TestBatchObeysOptions(t *testing.T) {
 					t.Errorf("a slice goes to %v", load.Value("tgt"))
 				}
 			}
-			if c.inState != "" {
-				e := <-states.C
-				if got := jobFields(e.Data.Map("state").Map("saltern_fields")); got != c.inState {
-					t.Errorf("the state has %s", got)
-				}
+			if asked != c.asked {
+				t.Errorf("the master is asked to run a batch %s, want %s", asked, c.asked)
+			}
+			if told := strings.Contains(h.out, "Minion b did not respond. No job will be sent.\n"+
+				"Executed batch command with job ID: JID"); told != (c.asked != "") {
+				t.Errorf("output: %s%s", h.out, h.errs)
 			}
 		})
 	}

@@ -94,13 +94,87 @@ func (c *Client) Batch(ctx context.Context, q BatchRequest, output BatchOutput) 
 	return len(up), err
 }
 
-// HandOver starts a batch that the master drives: HandOver publishes the first part, passes the
-// rest to the master, and returns. It requires the rights of [Client.Fire]. It calls down for each
-// minion that did not answer the first ping (salt/cli/salt.py _run_batch_async).
-func (c *Client) HandOver(ctx context.Context, q BatchRequest, down func(id string)) (minions int, err error) {
+// HandOver starts a batch that the master drives, and returns its job id and the number of its minions when the first
+// of them have the job. It requires the rights of [Client.Fire]. It calls down for each minion that did not answer
+// the ping. While the master is busy with other batches that begin, HandOver tries again for a minute.
+func (c *Client) HandOver(ctx context.Context, q BatchRequest, down func(id string)) (jid string, minions int, err error) {
+	ours, err := c.isOurs(ctx)
+	if err != nil {
+		return "", 0, fmt.Errorf("hand the batch to the master: %w", err)
+	}
+	_, isOneFunction := q.Fun.(string)
+	if !ours || !isOneFunction {
+		return c.handOverRest(ctx, q, down)
+	}
+
+	if _, err := batchSize(q.Size, 1); err != nil {
+		return "", 0, err
+	}
+	r := q.Request
+	r.JID = ""
+	r.Kwargs = batch.JobFieldsOf(q.Kwargs)
+	for _, name := range []string{"token", "username", "password", "eauth", "delimiter"} {
+		if v, given := q.Kwargs.Get(name); given {
+			r.Kwargs.Set(name, v)
+		}
+	}
+	job, err := c.startInTurn(ctx, r, batch.Spec{
+		Size:       validSize(q.Size),
+		Wait:       q.Wait,
+		Failhard:   q.Failhard,
+		Timeout:    q.Timeout + q.Gather,
+		LateGoesOn: true,
+		Ping:       q.Timeout,
+	})
+	if err == ErrNoMinions || err == ErrNoJob {
+		return "", 0, nil
+	}
+	if err != nil {
+		return "", 0, err
+	}
+
+	for _, id := range job.Down {
+		down(id)
+	}
+	return job.JID, len(job.Minions), nil
+}
+
+const (
+	tryBatchFor   = time.Minute // while the master is busy
+	tryBatchEvery = 2 * time.Second
+)
+
+// startInTurn starts a batch as StartBatch does, and tries again while the master is busy.
+func (c *Client) startInTurn(ctx context.Context, r Request, spec batch.Spec) (Job, error) {
+	until := time.Now().Add(tryBatchFor)
+	for {
+		job, err := c.StartBatch(ctx, r, spec)
+		refused, ok := errors.AsType[*Error](err)
+		if !ok || refused.Kind != Busy || time.Now().After(until) {
+			return job, err
+		}
+		select {
+		case <-time.After(tryBatchEvery):
+		case <-ctx.Done():
+			return Job{}, fmt.Errorf("wait until the master is not busy: %w", ctx.Err())
+		}
+	}
+}
+
+// isOurs reports whether the master is one of Saltern's, which knows [batch.Command] and shows no key in an event.
+func (c *Client) isOurs(ctx context.Context) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, fireFor)
+	defer cancel()
+	return c.sender.Ready(ctx)
+}
+
+// handOverRest starts a batch that the master drives: it publishes the first part, and passes the rest to the
+// master. It is for a job of several functions, which [batch.Command] does not take, and for Salt's own master
+// (salt/cli/salt.py _run_batch_async).
+func (c *Client) handOverRest(ctx context.Context, q BatchRequest, down func(id string)) (jid string, minions int, err error) {
 	b, up, absent, err := c.newBatch(ctx, q)
 	if err != nil || len(up) == 0 {
-		return len(up), err
+		return "", len(up), err
 	}
 
 	for _, id := range absent {
@@ -119,7 +193,7 @@ func (c *Client) HandOver(ctx context.Context, q BatchRequest, down func(id stri
 	expected.Set(event.WithheldField, fields)
 	key, err := c.mayHandOver(ctx, expected) // ask before any minion has the job
 	if err != nil {
-		return len(up), fmt.Errorf("hand the batch to the master: %w", err)
+		return "", len(up), fmt.Errorf("hand the batch to the master: %w", err)
 	}
 
 	job, err := c.Publish(ctx, q.partFor(ids))
@@ -127,7 +201,7 @@ func (c *Client) HandOver(ctx context.Context, q BatchRequest, down func(id stri
 	case nil:
 	case ErrNoMinions, ErrNoJob: // somebody has removed their keys since the ping
 	default:
-		return len(up), err
+		return "", len(up), err
 	}
 
 	for _, id := range ids {
@@ -143,11 +217,11 @@ func (c *Client) HandOver(ctx context.Context, q BatchRequest, down func(id stri
 	}
 
 	if err := c.Fire(ctx, "salt/batch/"+q.JID+"/new", data); err != nil {
-		return len(up), fmt.Errorf("hand the batch to the master: %w; only the first %d minions have the job %s",
+		return "", len(up), fmt.Errorf("hand the batch to the master: %w; only the first %d minions have the job %s",
 			err, len(ids), q.JID)
 	}
 
-	return len(up), nil
+	return q.JID, len(up), nil
 }
 
 // StartBatch starts a job that the master sends to a part of its minions at a time, with the rights
@@ -164,9 +238,7 @@ const batchPingWithin = 40 * time.Second
 // with the reason why the master would refuse the batch. A Salt master needs no key and would show
 // a key to all readers of events, so mayHandOver returns "" for a Salt master.
 func (c *Client) mayHandOver(ctx context.Context, data *value.Map) (key string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, fireFor)
-	defer cancel()
-	ours, err := c.sender.Ready(ctx)
+	ours, err := c.isOurs(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -189,10 +261,7 @@ func (c *Client) mayHandOver(ctx context.Context, data *value.Map) (key string, 
 // returns the sorted minions that answered (up) and those that did not (down).
 func (c *Client) newBatch(ctx context.Context, q BatchRequest) (b *batch.State, up, down []string, err error) {
 	ping := q.Request
-	ping.Kwargs = q.Kwargs.Clone()
-	for _, name := range batch.JobFields() {
-		ping.Kwargs.Delete(name)
-	}
+	ping.Kwargs = batch.WithoutJobFields(q.Kwargs)
 	ping.Kwargs.Set("gather_job_timeout", int64(q.Gather/time.Second))
 	up, down, err = c.Ping(ctx, ping)
 	if err != nil || len(up) == 0 {

@@ -42,6 +42,21 @@ func batchSize(spec string, n int) (int, error) {
 	return max(size, 1), nil
 }
 
+// validSize returns a size that batchSize takes, in the bounds of [batch.SizeOf].
+func validSize(spec string) string {
+	text, isPercent := strings.CutSuffix(strings.TrimSpace(spec), "%")
+	n, err := strconv.ParseFloat(text, 64)
+	switch {
+	case err != nil:
+		return spec
+	case n <= 0 || !isPercent && n < 1:
+		return "1"
+	case isPercent && n > 100:
+		return "100%"
+	}
+	return strings.TrimSpace(spec)
+}
+
 // payload returns the data of a batch event. The data contain the state with which the master
 // answers batch.status or continues the batch (salt/utils/batch_output.py state_payload). driver is
 // "cli" or "master".

@@ -163,6 +163,7 @@ type Job struct {
 	JID     string
 	Minions []string // minions that are expected to answer
 	Missing []string // minions that the target names but that have no accepted key
+	Down    []string // minions that do not get the job of a batch, because they have not answered a ping
 }
 
 // Publish sends a job to the master. It returns ErrNoMinions if the target matches no minion.
@@ -262,7 +263,12 @@ func (c *Client) jobOf(reply any) (Job, error) {
 	}
 
 	load := m.Map("load")
-	job := Job{JID: load.Str("jid"), Minions: load.Texts("minions"), Missing: load.Texts("missing")}
+	job := Job{
+		JID:     load.Str("jid"),
+		Minions: load.Texts("minions"),
+		Missing: load.Texts("missing"),
+		Down:    load.Texts("down"),
+	}
 	begun := job.JID != "" && job.JID != "0"
 	if len(job.Minions) == 0 && !(begun && c.cfg.LowerMasters) {
 		return Job{}, ErrNoMinions

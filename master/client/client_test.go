@@ -13,6 +13,7 @@ import (
 
 	"saltern/master/client"
 	"saltern/master/event"
+	"saltern/master/internal/source"
 	"saltern/master/internal/syndics"
 	"saltern/master/value"
 	"saltern/test/fakemaster"
@@ -436,8 +437,8 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// TestHandOver: the client publishes the first part, and the master gets the state of the whole
-// batch.
+// TestHandOver: a job of several functions is no job for the master's own command for batches: the client publishes
+// the first part, and the master gets the state of the whole batch.
 func TestHandOver(t *testing.T) {
 	m := fakemaster.New(t, "a", "b", "c", "dead")
 	jobs := make(chan string, 10)
@@ -459,8 +460,9 @@ func TestHandOver(t *testing.T) {
 	}
 
 	q.Kwargs = value.NewMap("ret_kwargs", value.NewMap("password", "hunter2"))
+	q.Fun = []any{"test.ret", "test.version"}
 	var down []string
-	n, err := connect(t, m, func(c *client.Config) { c.Timeout = 300 * time.Millisecond }).HandOver(t.Context(),
+	_, n, err := connect(t, m, func(c *client.Config) { c.Timeout = 300 * time.Millisecond }).HandOver(t.Context(),
 		q, func(id string) { down = append(down, id) })
 	if err != nil || n != 3 || !slices.Equal(down, []string{"dead"}) {
 		t.Fatalf("%d minions, down %v, %v", n, down, err)
@@ -494,15 +496,17 @@ func TestHandOver(t *testing.T) {
 		t.Errorf("the job ran on %v and %d more", ran, len(jobs))
 	}
 
-	if n, err := connect(t, m, nil).HandOver(t.Context(),
-		client.BatchRequest{Request: request("nobody", "test.ret"), Size: "2", JID: q.JID}, nil); n != 0 || err != nil {
+	ofNobody := request("nobody", "test.ret")
+	ofNobody.Fun = q.Fun
+	if _, n, err := connect(t, m, nil).HandOver(t.Context(),
+		client.BatchRequest{Request: ofNobody, Size: "2", JID: q.JID}, nil); n != 0 || err != nil {
 		t.Errorf("nobody: %d, %v", n, err)
 	}
 
 	// What the master would not understand is said before anybody has the job.
 	large := q
 	large.Arg = []any{strings.Repeat("x", 1<<20)}
-	if _, err := connect(t, m, nil).HandOver(t.Context(), large, func(string) {}); err == nil ||
+	if _, _, err := connect(t, m, nil).HandOver(t.Context(), large, func(string) {}); err == nil ||
 		!strings.Contains(err.Error(), "too large") || len(jobs) > 0 {
 		t.Errorf("a state that is too large: %v; the job ran on %d", err, len(jobs))
 	}
@@ -519,13 +523,74 @@ func TestHandOver(t *testing.T) {
 	}
 
 	c := connect(t, m, func(c *client.Config) { c.Timeout = 300 * time.Millisecond })
-	if _, err := c.HandOver(t.Context(), q, func(string) {}); err != nil {
+	if _, _, err := c.HandOver(t.Context(), q, func(string) {}); err != nil {
 		t.Fatal(err)
 	}
 
 	if ok, _ := event.MayOrderBy(<-sub.C, event.BatchDrive, key); ok {
 		t.Error("another master than ours got the key")
 	}
+}
+
+// TestHandOverByCommand: our master gets the whole batch at once, with the fields of the job and no others, and the
+// client tries again while it is busy.
+func TestHandOverByCommand(t *testing.T) {
+	m := fakemaster.New(t, "a", "b", "c")
+	busy := failureOf("SaltInvocationError", "later")
+	busy.Set(source.BusyField, true)
+	answers := []any{
+		busy,
+		value.NewMap("enc", "clear", "load", value.NewMap("jid", "20261121000000000042", "minions", []any{"a", "b"},
+			"down", []any{"c"})),
+		failureOf("SaltInvocationError", "None of the 3 minions answers a ping"),
+	}
+	m.Clear = func(load *value.Map) any {
+		answer := answers[0]
+		answers = answers[1:]
+		return answer
+	}
+
+	q := client.BatchRequest{
+		Request:  request("*", "test.ret"),
+		Size:     "150%",
+		Failhard: true,
+		Gather:   10 * time.Second,
+		JID:      "20261121000000999999",
+	}
+	q.Timeout = 5 * time.Second
+	q.Kwargs = value.NewMap("ret_kwargs", value.NewMap("password", "hunter2"), "delimiter", "|", "token", "t", "show_jid", true)
+	var down []string
+	c := connect(t, m, nil)
+	jid, n, err := c.HandOver(t.Context(), q, func(id string) { down = append(down, id) })
+	if jid != "20261121000000000042" || n != 2 || !slices.Equal(down, []string{"c"}) || err != nil {
+		t.Errorf("%s, %d minions, down %v, %v", jid, n, down, err)
+	}
+
+	loads := m.Loads()
+	if len(loads) != 2 {
+		t.Fatalf("%d requests", len(loads))
+	}
+	const wantKwargs = "{'ret_kwargs': {'password': 'hunter2'}, 'token': 't', 'delimiter': '|'}"
+	const wantSpec = "{'size': '100%', 'wait': 0.0, 'failhard': True, 'timeout': 15.0, 'late_goes_on': True, 'ping': 5.0}"
+	load := loads[1]
+	kwargs, spec := value.Repr(load.Map("kwargs")), value.Repr(load.Map("batch"))
+	if load.Str("jid") != "" || kwargs != wantKwargs || spec != wantSpec {
+		t.Errorf("job id %q, fields %s, batch %s", load.Str("jid"), kwargs, spec)
+	}
+
+	q.Size = "ten"
+	if _, _, err := c.HandOver(t.Context(), q, nil); err == nil || !strings.Contains(err.Error(), "Invalid batch specification") {
+		t.Errorf("a size that is none: %v", err)
+	}
+	q.Size = "-1"
+	if _, _, err := c.HandOver(t.Context(), q, nil); err == nil || !strings.Contains(err.Error(), "answers a ping") {
+		t.Errorf("a refusal: %v", err)
+	}
+}
+
+// failureOf returns the answer of a master that refuses a command.
+func failureOf(name, text string) *value.Map {
+	return value.NewMap("error", value.NewMap("name", name, "message", text))
 }
 
 func TestSubset(t *testing.T) {

@@ -74,35 +74,43 @@ func alike(t *testing.T, n *lab.Node, ids []string, events *heard) {
 			append([]string{"-c", n.Settings.MasterConf()}, args...)...)
 	}
 
-	r := run("salt", "-b", "1", "--async", "*", "test.arg", "in turn")
-	if jid = jobID.FindString(r.Out); r.Code != 0 || jid == "" {
-		t.Fatalf("salt -b 1 --async: %+v", r)
-	}
-
-	lab.Eventually(t, 60*time.Second, "the batch", func() error {
-		var got struct {
-			Completed, Pending, Active, Failed int
-			Halted                             bool
+	asked := []string{"-b", "1", "--async", "*", "test.arg", "in turn"}
+	for name, r := range map[string]lab.Result{"Salt's": run("salt", asked...), "ours": n.Salt(t, asked...)} {
+		jid := jobID.FindString(r.Out)
+		if r.Code != 0 || jid == "" {
+			t.Fatalf("%s salt -b 1 --async: %+v", name, r)
 		}
 
-		r := run("salt-run", "batch.status", jid, "--out", "json")
-		if err := json.Unmarshal([]byte(r.Out), &got); err != nil || got.Completed != len(ids) ||
-			got.Pending+got.Active+got.Failed > 0 || got.Halted {
-			return fmt.Errorf("%v: %+v", err, r)
+		lab.Eventually(t, 60*time.Second, "the batch", func() error {
+			var got struct {
+				Completed, Pending, Active, Failed int
+				Halted                             bool
+			}
+
+			r := run("salt-run", "batch.status", jid, "--out", "json")
+			if err := json.Unmarshal([]byte(r.Out), &got); err != nil || got.Completed != len(ids) ||
+				got.Pending+got.Active+got.Failed > 0 || got.Halted {
+				return fmt.Errorf("%v: %+v", err, r)
+			}
+
+			return nil
+		})
+
+		r := n.SaltRun(t, "jobs.list_job", jid)
+		if name == "ours" && !strings.Contains(r.Out, "Batch:") {
+			t.Errorf("the job is not shown as a batch: %+v", r)
 		}
 
-		return nil
-	})
+		r = n.SaltRun(t, "jobs.lookup_jid", jid, "--out", "json")
+		var got map[string]struct{ Args []string }
+		if err := json.Unmarshal([]byte(r.Out), &got); err != nil {
+			t.Fatalf("%v: %+v", err, r)
+		}
 
-	r = n.SaltRun(t, "jobs.lookup_jid", jid, "--out", "json")
-	var got map[string]struct{ Args []string }
-	if err := json.Unmarshal([]byte(r.Out), &got); err != nil {
-		t.Fatalf("%v: %+v", err, r)
-	}
-
-	for _, id := range ids {
-		if !slices.Equal(got[id].Args, []string{"in turn"}) {
-			t.Errorf("return of %s: %+v", id, r)
+		for _, id := range ids {
+			if !slices.Equal(got[id].Args, []string{"in turn"}) {
+				t.Errorf("%s: return of %s: %+v", name, id, r)
+			}
 		}
 	}
 }

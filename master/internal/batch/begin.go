@@ -25,11 +25,15 @@ type Own struct {
 	Return      string        // returners on the minions, separated by commas
 	Timeout     time.Duration // how long a minion may take
 	Saved       *value.Map    // value of [jobs.SavedField]; nil: no saved job started it
+	Fields      *value.Map    // the [JobFields] of each slice; nil: none
 }
 
 // ownKey marks the state of an Own batch in Salt's map of a batch. Whoever starts it also records
 // that.
 const ownKey = "saltern_own"
+
+// lateGoesOnKey is [Spec.LateGoesOn] in the same map.
+const lateGoesOnKey = "saltern_late_goes_on"
 
 // beginning is a request to begin a batch.
 type beginning struct {
@@ -92,8 +96,12 @@ func (m *Manager) begin(ctx context.Context, b beginning) error {
 	if own.Saved != nil {
 		kept.Set(jobs.SavedField, own.Saved)
 	}
-	b.state.StopsLate = true
+	if own.Spec.LateGoesOn {
+		kept.Set(lateGoesOnKey, true)
+	}
+	b.state.StopsLate = !own.Spec.LateGoesOn
 	b.state.Fill(kept, now)
+	kept = withFields(kept, own.Fields)
 	if err := m.writeState(own.JID, kept); err != nil {
 		return fmt.Errorf("keep the state of a batch: %w", err)
 	}

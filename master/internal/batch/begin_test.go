@@ -3,6 +3,7 @@ package batch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"saltern/master/value"
+	"saltern/test/check"
 )
 
 // TestOwnBatchWithALimit: a batch of the master itself ends when too many minions have failed, also
@@ -66,6 +68,45 @@ func TestOwnBatchWithALimit(t *testing.T) {
 			if err != nil || kept.Bool("halted") != c.halted {
 				t.Errorf("kept %v, %v", kept, err)
 			}
+		})
+	}
+}
+
+// TestBeginOfATool: the slices of a batch that salt leaves to the master have the fields of its job, and a minion that is
+// late does not stop it with failhard, which a return does; also after a restart of the master.
+func TestBeginOfATool(t *testing.T) {
+	for _, lateGoesOn := range []bool{true, false} {
+		t.Run(fmt.Sprintf("late goes on %t", lateGoesOn), func(t *testing.T) {
+			w := newWorld(t)
+			own := Own{
+				JID:     jid,
+				User:    "ann",
+				Fun:     "test.arg",
+				Arg:     []any{"x", value.NewMap("__kwarg__", true, "k", "v")},
+				Target:  "*",
+				Timeout: 10 * time.Second,
+				Spec:    Spec{Size: "1", Failhard: true, LateGoesOn: lateGoesOn},
+				Fields:  value.NewMap("ret_kwargs", value.NewMap("password", "hunter2"), "user", "root"),
+			}
+			state := New([]string{"a", "b", "c", "d"}, 1)
+			state.Failhard = true
+			check.Must(t, w.m.begin(t.Context(), beginning{own: own, state: state}))
+			w.want("a", "progress")
+
+			w.again()
+			_ = w.m.adoptBatch(t.Context(), jid, true)
+			w.now = w.now.Add(15 * time.Second)
+			w.m.giveUpLate(t.Context())
+			if !lateGoesOn {
+				w.want("", "halted")
+				return
+			}
+			w.want("b", "progress")
+			if want := "{'ret_kwargs': {'password': 'hunter2'}}"; w.fields != want {
+				t.Errorf("a slice has %s, want %s", w.fields, want)
+			}
+			w.ret("b", 1)
+			w.want("", "halted")
 		})
 	}
 }

@@ -23,6 +23,15 @@ func JobFieldsOf(m *value.Map) *value.Map {
 	return fields
 }
 
+// WithoutJobFields returns a map without the [JobFields]: that of the ping before a batch. m may be nil.
+func WithoutJobFields(m *value.Map) *value.Map {
+	rest := m.Clone()
+	for _, name := range JobFields() {
+		rest.Delete(name)
+	}
+	return rest
+}
+
 // withFields returns the state of a batch with the [JobFields] of its slices. The events of a batch do not show
 // them, since the settings of a returner may hold its password. fields may be nil.
 func withFields(state, fields *value.Map) *value.Map {

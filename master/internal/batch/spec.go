@@ -23,6 +23,10 @@ type Spec struct {
 	Wait     time.Duration // how long a minion occupies its place after its return
 	Failhard bool          // stop after the first minion that returns an error
 	Timeout  time.Duration // how long a minion may take
+	// LateGoesOn means that with Failhard only a return stops the batch, no minion that is late, as with Salt's tools.
+	LateGoesOn bool
+	// Ping is how long the minions have to answer the ping before the batch, at most 90 seconds; 0: the option timeout.
+	Ping time.Duration
 }
 
 const (
@@ -33,12 +37,19 @@ const (
 
 // Map returns the map that [ReadSpec] reads.
 func (s Spec) Map() *value.Map {
-	return value.NewMap(
+	m := value.NewMap(
 		"size", s.Size,
 		"wait", s.Wait.Seconds(),
 		"failhard", s.Failhard,
 		"timeout", s.Timeout.Seconds(),
 	)
+	if s.LateGoesOn {
+		m.Set("late_goes_on", true)
+	}
+	if s.Ping > 0 {
+		m.Set("ping", s.Ping.Seconds())
+	}
+	return m
 }
 
 // ReadSpec reads the map of a Spec. The error names the setting and the valid values; whoever sent the
@@ -60,12 +71,18 @@ func ReadSpec(m *value.Map) (Spec, error) {
 		s.Timeout = defaultTimeout
 	}
 
-	switch v := m.Value("failhard").(type) {
-	case nil:
-	case bool:
-		s.Failhard = v
-	default:
-		return s, fmt.Errorf("failhard of a batch is True or False")
+	if s.Ping, err = spanOf(m, "ping", 0); err != nil {
+		return s, err
+	}
+
+	for name, flag := range map[string]*bool{"failhard": &s.Failhard, "late_goes_on": &s.LateGoesOn} {
+		switch v := m.Value(name).(type) {
+		case nil:
+		case bool:
+			*flag = v
+		default:
+			return s, fmt.Errorf("%s of a batch is True or False", name)
+		}
 	}
 	return s, nil
 }

@@ -41,7 +41,14 @@ func TestSizeOf(t *testing.T) {
 }
 
 func TestReadSpec(t *testing.T) {
-	want := Spec{Size: "25%", Wait: 5 * time.Second, Failhard: true, Timeout: time.Minute}
+	want := Spec{
+		Size:       "25%",
+		Wait:       5 * time.Second,
+		Failhard:   true,
+		Timeout:    time.Minute,
+		LateGoesOn: true,
+		Ping:       1500 * time.Millisecond,
+	}
 	if got, err := ReadSpec(want.Map()); err != nil || got != want {
 		t.Errorf("%+v, %v", got, err)
 	}

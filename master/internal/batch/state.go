@@ -214,7 +214,7 @@ func parseState(m *value.Map) (*State, error) {
 	b := New(m.Texts("pending"), int(size))
 	b.Wait = time.Duration(numberIn(m, "batch_wait", 0) * float64(time.Second))
 	b.Failhard = m.Bool("failhard")
-	b.StopsLate = m.Bool(ownKey)
+	b.StopsLate = m.Bool(ownKey) && !m.Bool(lateGoesOnKey)
 	for k := range m.Map("active").All() {
 		id, _ := k.(string)
 		at := numberIn(m.Map("active"), id, 0)

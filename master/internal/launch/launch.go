@@ -381,6 +381,9 @@ func (l *Launcher) RoomForBatch(account string, load *value.Map, n, size int) er
 	if target := event.Weight(value.NewMap("tgt", load.Value("tgt"))); target <= sliceTarget {
 		slice += target
 	}
+	if kwargs := load.Map("kwargs"); kwargs.Len() > 0 {
+		slice += event.Weight(kwargs)
+	}
 	slices := 1 + max(n-size, 0)
 	err := l.quota.roomOrRefuse(account, jobFiles+slices*slice, l.cfg.Now())
 	if err != nil {

@@ -98,7 +98,7 @@ func unfitForBatch(load *value.Map) string {
 	for k := range load.Map("kwargs").All() {
 		name := value.Str(k)
 		known := []string{"token", "username", "password", "eauth", "delimiter"}
-		if !slices.Contains(known, name) {
+		if !slices.Contains(known, name) && !slices.Contains(batch.JobFields(), name) {
 			unknown = append(unknown, fmt.Sprintf("%.40s", name))
 		}
 	}
@@ -168,6 +168,7 @@ func (s *Service) begin(ctx context.Context, b *newBatch) error {
 		Spec:       b.spec,
 		Return:     load.Str("ret"),
 		Timeout:    b.spec.Timeout,
+		Fields:     batch.JobFieldsOf(load.Map("kwargs")),
 	}
 	err = s.cfg.Batches.Begin(asked, own, state)
 	if errors.Is(err, batch.ErrStopped) {
@@ -194,12 +195,13 @@ func (s *Service) ping(asked context.Context, b *newBatch) error {
 		load.Set("tgt", value.List(b.job.Minions))
 		load.Set("tgt_type", "list")
 	}
+	load.Set("kwargs", batch.WithoutJobFields(load.Map("kwargs")))
 
 	j, err := s.cfg.Launch.NewFor(bounded, load, b.by)
 	if err != nil {
 		return fmt.Errorf("find the minions of a batch: %w", err)
 	}
-	answer, err := s.cfg.Launch.Collect(bounded, j, 0, 0)
+	answer, err := s.cfg.Launch.Collect(bounded, j, b.spec.Ping, 0)
 	switch {
 	case asked.Err() != nil:
 		return fmt.Errorf("wait for the minions of a batch: %w", context.Cause(asked))

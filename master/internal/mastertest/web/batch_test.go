@@ -126,7 +126,7 @@ func TestBatchOfAPI(t *testing.T) {
 	for user, mores := range map[string][]string{
 		"bob": {`"batch": 2`},
 		"alice": {`"batch": 0`, `"batch": "200%"`, `"batch": []`, `"batch": 1, "batch_wait": -1`, `"batch": 1, "timeout": "soon"`,
-			`"batch": 1, "failhard": "yes"`, `"batch": 1, "jid": "20261124155900000001"`, `"batch": 1, "metadata": {"a": 1}`,
+			`"batch": 1, "failhard": "yes"`, `"batch": 1, "jid": "20261124155900000001"`, `"batch": 1, "ret_kwargs": {"a": 1}`, `"batch": 1, "show_jid": true`,
 			`"batch": 1, "fun": ["test.arg", "test.ping"]`, `"batch": 1, "tgt": "web5"`,
 			`"batch": 1, "client": "local"`, `"batch": "10%", "client": "local_subset"`,
 			`"batch": 1, "client": "local_batch", "batch_wait": "soon"`, `"batch": 1, "client": "local_batch", "batch_wait": -1`,
@@ -145,7 +145,7 @@ func TestBatchOfAPI(t *testing.T) {
 		t.Errorf("the bound of max_timeout is not named: %s", body)
 	}
 
-	code, body := start("alice", `"batch": "50%", "batch_wait": 0, "timeout": 30`)
+	code, body := start("alice", `"batch": "50%", "batch_wait": 0, "timeout": 30, "metadata": {"why": "audit"}`)
 	var answer struct {
 		Return []struct {
 			JID     string
@@ -161,9 +161,28 @@ func TestBatchOfAPI(t *testing.T) {
 	if got[0] != "web1 web2" || slices.ContainsFunc(got, func(s string) bool { return len(strings.Fields(s)) > 2 }) {
 		t.Errorf("the slices: %q", got)
 	}
-	records := a.AwaitRecords(3, "job.publish") // of bob, of alice's target that does not answer, and of the batch
+	records := a.AwaitRecords(4, "job.publish") // of bob, of alice's ret_kwargs, of her target that does not answer, and of the batch
 	if r := records[len(records)-1]; r.User != "alice" || r.JID != answer.Return[0].JID || r.Minions != 4 {
 		t.Errorf("the record: %+v", r)
+	}
+	wantMetadataOfBatchOnly(t, a)
+}
+
+// wantMetadataOfBatchOnly checks that one job has the metadata {why: audit}, that of the batch, and not the ping before
+// it.
+func wantMetadataOfBatchOnly(t *testing.T, a *mastertest.API) {
+	t.Helper()
+	found, err := a.Parts.Runs.Call(await.Context(t), "jobs.list_jobs", nil,
+		value.NewMap("search_metadata", value.NewMap("why", "audit"), "search_function", "test.*"))
+	check.Must(t, err)
+	jobs := found.(*value.Map)
+	for jid := range jobs.All() {
+		if fun := jobs.Map(fmt.Sprint(jid)).Str("Function"); fun != "test.arg" {
+			t.Errorf("%s has the metadata", fun)
+		}
+	}
+	if jobs.Len() != 1 {
+		t.Errorf("found %s", mastertest.PlainText(jobs))
 	}
 }
 
@@ -183,19 +202,7 @@ func TestBatchWhileCallerWaits(t *testing.T) {
 	if took := time.Since(began); took < 400*time.Millisecond {
 		t.Errorf("the batch took %s", took)
 	}
-
-	found, err := a.Parts.Runs.Call(await.Context(t), "jobs.list_jobs", nil,
-		value.NewMap("search_metadata", value.NewMap("why", "audit"), "search_function", "test.*"))
-	check.Must(t, err)
-	jobs := found.(*value.Map)
-	for jid := range jobs.All() {
-		if fun := jobs.Map(fmt.Sprint(jid)).Str("Function"); fun != "test.arg" {
-			t.Errorf("%s has the metadata", fun)
-		}
-	}
-	if jobs.Len() != 1 {
-		t.Errorf("found %s", mastertest.PlainText(jobs))
-	}
+	wantMetadataOfBatchOnly(t, a)
 }
 
 // TestBatchOfConsole: the page of a batch that stops at a failure says so.
