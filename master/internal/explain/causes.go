@@ -278,8 +278,8 @@ func ago(now, at time.Time) string {
 		return fmt.Sprintf("%d s ago", int(d.Seconds()))
 	case d < 2*time.Hour:
 		return fmt.Sprintf("%d min ago", int(d.Minutes()))
-	case d < 36*time.Hour: // rounded, and days from here on, as on the pages of the console
+	case d < 47*time.Hour+30*time.Minute: // rounded, and whole days from here on, as on the pages of the console
 		return fmt.Sprintf("%.0f h ago", d.Hours())
 	}
-	return fmt.Sprintf("%.0f days ago", d.Hours()/24)
+	return fmt.Sprintf("%d days ago", max(2, d/(24*time.Hour)))
 }

@@ -416,7 +416,7 @@ func docAnswers() map[string]any {
 		"causes", []any{
 			value.NewMap("code", "node not asked", "text", "it may be connected to a node that did not answer: n3",
 				"next", "applianced nodes; then ask again, or on that node"),
-			value.NewMap("code", "not connected", "text", "it is not connected, and was last heard 2 days ago",
+			value.NewMap("code", "not connected", "text", "it is not connected, and was last heard 43 h ago",
 				"next", "look at the machine: is it up, does salt-minion run, do ports 4505 and 4506 of this cluster answer there?")},
 		"unanswered", []any{value.NewMap("jid", "20261124020000000000", "function", "state.apply"),
 			value.NewMap("jid", "20261123020000000000", "function", "state.apply")},
