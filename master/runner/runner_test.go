@@ -387,7 +387,10 @@ func TestClear(t *testing.T) {
 }
 
 func TestDownRemovesKeys(t *testing.T) {
-	f := &fake{answer: Answer{Expected: []string{"b", "a"}, Returns: map[string]*value.Map{}}}
+	f := &fake{
+		accepted: []string{"a", "b"},
+		answer:   Answer{Expected: []string{"b", "a", "below a syndic"}, Returns: map[string]*value.Map{}},
+	}
 	_, err := New().Call(context.Background(), environment(f), "manage.down", []any{true}, m("tgt", "x*", "timeout", 3))
 	ok(t, err)
 	if !slices.Equal(f.deleted, []string{"a", "b"}) || f.asked[0].Target != "x*" ||
