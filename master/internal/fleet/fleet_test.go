@@ -194,6 +194,28 @@ func TestDriftThatATestFinds(t *testing.T) {
 	}
 }
 
+// TestDriftAfterATestThatFoundAnother: drift that a test finds and somebody undoes stays in the list when the state
+// drifts once more: a run of the same states has found it in order. A run of other states tells nothing.
+func TestDriftAfterATestThatFoundAnother(t *testing.T) {
+	for between, want := range map[string]int{"a=ok b=ok": 2, "a=ok": 1, "": 1} {
+		t.Run(between, func(t *testing.T) {
+			b := newBench(t)
+			b.highstate("web1", "r1", "a=ok", "b=ok")
+			b.add(b.archived("web1", "state.apply", "r1", states("a=would", "b=ok"), "test=True"))
+			if between != "" {
+				b.highstate("web1", "r1", strings.Fields(between)...)
+			}
+			b.add(b.archived("web1", "state.apply", "r1", states("a=would", "b=ok"), "test=True"))
+			b.highstate("web1", "r1", "a=changed", "b=ok")
+
+			list, more, err := NewFleet(b.recorder, accepted{"web1"}, nil, b.clock).Drift(t.Context(), history.Filter{}, 10)
+			if err != nil || more || len(list) != want || !list[0].Corrected || want > 1 && list[1].Corrected {
+				t.Errorf("%+v, %t, %v", list, more, err)
+			}
+		})
+	}
+}
+
 // TestDriftAfterADeployment: what the first run, or one with new files, changes is no drift. One change by hand
 // afterwards is drift, which a test may find first; only a second one in a row is recurring.
 func TestDriftAfterADeployment(t *testing.T) {
