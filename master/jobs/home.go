@@ -311,13 +311,17 @@ func (g *homeSegment) find(want ref) (refs []ref) {
 // holdsLoad reports whether the home has a load of a job.
 func (h *home) holdsLoad(jid string) (found bool) {
 	h.eachOf(jid, func(g *homeSegment) bool {
-		if g.loadsMixed {
-			found = slices.Contains(g.loads, jid)
-		} else {
-			_, found = slices.BinarySearch(g.loads, jid)
-		}
+		found = g.holdsLoad(jid)
 		return !found
 	})
+	return found
+}
+
+func (g *homeSegment) holdsLoad(jid string) bool {
+	if g.loadsMixed {
+		return slices.Contains(g.loads, jid)
+	}
+	_, found := slices.BinarySearch(g.loads, jid)
 	return found
 }
 

@@ -433,6 +433,7 @@ var (
 	returnRecords = part{wanted: func(what uint64) bool { return what >= isReturn }}
 	returnHeads   = part{wanted: returnRecords.wanted, headOnly: true}
 	endRecords    = part{wanted: func(what uint64) bool { return what == uint64(kindEndtime) }}
+	endHeads      = part{wanted: endRecords.wanted, headOnly: true}
 )
 
 // each calls visit for records of a job, oldest first. It logs a segment that cannot be read, once,

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -82,7 +83,8 @@ func (j *journal) isTight() bool { return !j.fullAt.IsZero() && j.now().Sub(j.fu
 
 // oldestSpare returns the segment with the oldest records of those that may be removed before their time, or nil.
 // Its records were all made before limit, and since the time from which on the archive has what it has taken, unless
-// that is zero. A damaged segment has another name in quarantine, so that it would free nothing.
+// that is zero. A damaged segment has another name in quarantine, so that it would free nothing. One with a load stays
+// while the archive may have to take returns of the job again after a crash.
 func (h *home) oldestSpare(limit, archivedSince time.Time) (oldest *homeSegment) {
 	if archivedSince.IsZero() {
 		return nil
@@ -93,11 +95,31 @@ func (h *home) oldestSpare(limit, archivedSince time.Time) (oldest *homeSegment)
 	for _, g := range h.segments {
 		isKept := strings.HasSuffix(g.path, keptSuffix) && len(g.refs) > 0 && !g.damaged
 		isSpare := isKept && g.archived && g.from >= archivedSince.UnixNano() && g.to < limit.UnixNano()
-		if isSpare && (oldest == nil || g.to < oldest.to) {
+		if isSpare && (oldest == nil || g.to < oldest.to) && !h.isNeeded(g) {
 			oldest = g
 		}
 	}
 	return oldest
+}
+
+// isNeeded reports whether a segment has the only load of a job of which a segment that the next start replays has
+// returns. The caller holds the lock.
+func (h *home) isNeeded(g *homeSegment) bool {
+	returned := map[uint32]bool{} // by hash of the job id
+	for _, other := range h.segments {
+		if strings.HasSuffix(other.path, keptSuffix) {
+			continue
+		}
+		for _, r := range other.refs {
+			returned[r.job] = returned[r.job] || r.what >= isReturn
+		}
+	}
+	return slices.ContainsFunc(g.loads, func(jid string) bool {
+		hasIt := func(other *homeSegment) bool {
+			return other != g && other.from >= h.cutoff && other.holdsLoad(jid)
+		}
+		return returned[h.jobHash(jid)] && !slices.ContainsFunc(h.segments, hasIt)
+	})
 }
 
 // noteUnarchived notes that the archive lacks a return of a segment.

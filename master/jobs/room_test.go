@@ -319,3 +319,35 @@ func TestRoomThatSomethingElseTakes(t *testing.T) {
 		t.Errorf("%d of %d segments removed, %d are left", n, before, len(keptSegments(c)))
 	}
 }
+
+// A full disk does not cost the load of a job while its return may be passed to the archive again, after a crash.
+func TestLoadStaysWhileAReturnMayBeReplayed(t *testing.T) {
+	clock := &fakeClock{now: time.Now()}
+	archive := newFakeArchive()
+	cfg := Config{
+		Dir:          t.TempDir() + "/jobs",
+		Archive:      archive,
+		Now:          clock.Now,
+		SegmentBytes: 100,
+	}
+	c := open(t, cfg)
+	check.Must(t, c.SaveLoad(await.Context(t), jid1, value.NewMap("jid", jid1, "fun", "state.apply"), nil))
+	clock.pass(2 * youngest)
+	save(t, c, ret(FromTime(clock.Now()), "m1", true)) // ends the segment before
+	until(t, func() bool { return len(keptSegments(c)) == 1 })
+	clock.pass(2 * youngest)
+	archive.failSync(syscall.EIO)
+	save(t, c, ret(jid1, "m1", true))
+	flushed(t, c)
+
+	if _, removed := c.journal.removeOldest(); removed {
+		t.Error("the segment with the load is removed")
+	}
+	crash(t, c)
+	archive.loseUnsynced()
+	archive.failSync(nil)
+	open(t, cfg)
+	if got := archive.functionOf("m1"); archive.count() != 2 || got != "state.apply" {
+		t.Errorf("the archive has %d returns, with the load of %q", archive.count(), got)
+	}
+}

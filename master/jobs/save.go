@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"os"
 	"time"
 
 	"saltern/master/value"
@@ -14,6 +15,7 @@ func (c *Local) submit(ctx context.Context, recs ...*record) (*batch, error) {
 		return nil, err
 	}
 	for _, r := range recs {
+		c.stampLater(r)
 		c.overlay.add(r)
 	}
 	b, err := c.journal.append(recs...)
@@ -23,6 +25,28 @@ func (c *Local) submit(ctx context.Context, recs ...*record) (*batch, error) {
 		}
 	}
 	return b, err
+}
+
+// stampLater gives a load or an end time a later time than that of what it replaces, also if the clock was set back: of a
+// segment and a file, what has the later time counts (laterFile), and the file may stay as it is on a full disk.
+func (c *Local) stampLater(r *record) {
+	var before part
+	var name string
+	switch r.kind {
+	case kindLoad:
+		before, name = loadHeads, loadFile
+	case kindEndtime:
+		before, name = endHeads, endtimeFile
+	default:
+		return
+	}
+
+	latest := int64(0)
+	if st, err := os.Stat(c.files.jobDir(r.jid) + "/" + name); err == nil {
+		latest = st.ModTime().UnixNano()
+	}
+	_ = c.home.each(r.jid, before, func(old *record) { latest = max(latest, old.time) }) // it has logged the error
+	r.time = max(r.time, latest+1)
 }
 
 func (c *Local) submitAndWait(ctx context.Context, recs ...*record) error {
