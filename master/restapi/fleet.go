@@ -79,7 +79,7 @@ func showFleet(s *Server, ctx context.Context, q *request) (any, error) {
 	return nil, nil
 }
 
-// setPaging sets the headers that tell of rows that a table lacks.
+// setPaging sets the headers that tell of rows that a table lacks, or may lack.
 func setPaging(h http.Header, found *value.Map) {
 	next := found.Str("next")
 	if next != "" {
@@ -87,6 +87,9 @@ func setPaging(h http.Header, found *value.Map) {
 	}
 	if next != "" || found.Bool("more") {
 		h.Set("X-More", "true")
+	}
+	if found.Bool("partial") {
+		h.Set("X-Partial", "true")
 	}
 	if missing := found.Str("older_missing"); missing != "" {
 		h.Set("X-Older-Missing", missing)

@@ -45,18 +45,19 @@ func TestMinionsOfAViewAsCSV(t *testing.T) {
 // TestHeadersOfATableThatIsCut: whoever reads a table knows whether it has all rows.
 func TestHeadersOfATableThatIsCut(t *testing.T) {
 	for _, tt := range []struct {
-		name       string
-		found      *value.Map
-		next, more string
+		name                string
+		found               *value.Map
+		next, more, partial string
 	}{
-		{"all", value.NewMap("next", "", "more", false), "", ""},
-		{"page", value.NewMap("next", "web1"), "web1", "true"},
-		{"cut", value.NewMap("more", true), "", "true"},
+		{"all", value.NewMap("next", "", "more", false), "", "", ""},
+		{"page", value.NewMap("next", "web1"), "web1", "true", ""},
+		{"cut", value.NewMap("more", true), "", "true", ""},
+		{"to come", value.NewMap("partial", true), "", "", "true"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			h := http.Header{}
 			setPaging(h, tt.found)
-			if h.Get("X-Next") != tt.next || h.Get("X-More") != tt.more {
+			if h.Get("X-Next") != tt.next || h.Get("X-More") != tt.more || h.Get("X-Partial") != tt.partial {
 				t.Errorf("%v", h)
 			}
 		})

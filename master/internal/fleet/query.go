@@ -84,7 +84,7 @@ type StateCount struct {
 func (f *Fleet) Summary(ctx context.Context, since time.Time) (Summary, error) {
 	accepted := f.minions.Accepted()
 	out := Summary{
-		Partial: f.recorder.missing.Load() > 0,
+		Partial: f.recorder.isPartial(),
 		Minions: len(accepted),
 		Results: map[summary.Result]int{},
 		Since:   since,

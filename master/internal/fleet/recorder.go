@@ -274,8 +274,11 @@ func (r *Recorder) Refill(a jobs.Archived) error {
 	return err
 }
 
-// AddMissing implements [jobs.Refiller]. While a source is missing, what counts runs says that it is partial.
+// AddMissing implements [jobs.Refiller]. While a source is missing, each answer of fleet.* says that it is partial.
 func (r *Recorder) AddMissing(sources int) { r.missing.Add(int64(sources)) }
+
+// isPartial reports whether the history is still to take runs from the job cache or from other masters.
+func (r *Recorder) isPartial() bool { return r.missing.Load() > 0 }
 
 // WholeSince implements [jobs.Archive].
 func (r *Recorder) WholeSince() time.Time { return r.cfg.Store.WholeSince() }

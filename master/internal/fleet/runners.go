@@ -61,15 +61,20 @@ func AddRunners(t *runner.Table, f *Fleet) {
 	})
 }
 
-// call calls a runner. f may be nil.
+// call calls a runner. While the history lacks runs that are still to come, it adds partial: True to the answer. f may
+// be nil.
 func (f *Fleet) call(ctx context.Context, name string, fn function, args []any, named *value.Map) (any, error) {
 	if f == nil {
 		return nil, errNoHistory
 	}
 	bound, err := bind(fn.names, args, named, f.now())
 	if err == nil {
+		isPartial := f.recorder.isPartial() // before it reads: what comes meanwhile may be missing
 		var v any
 		if v, err = fn.do(ctx, f, bound); err == nil {
+			if answer, ok := v.(*value.Map); ok && isPartial {
+				answer.Set("partial", true)
+			}
 			return v, nil
 		}
 	}

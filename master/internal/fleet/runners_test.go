@@ -70,6 +70,23 @@ func TestRunnerLast(t *testing.T) {
 	}
 }
 
+// TestAnswersWhileRunsAreMissing: no answer looks whole while the history is still to take runs.
+func TestAnswersWhileRunsAreMissing(t *testing.T) {
+	b, minions := busyBench(t)
+	for name, fn := range functions {
+		for _, missing := range []int{1, -1} {
+			b.recorder.AddMissing(missing)
+			args := []any{}
+			if strings.HasPrefix(fn.names, "text ") {
+				args = []any{"text", "web"}
+			}
+			if got := b.mustCall(minions, name, args...).Bool("partial"); got != (missing > 0) {
+				t.Errorf("%s says partial: %v", name, got)
+			}
+		}
+	}
+}
+
 func TestRunnerRuns(t *testing.T) {
 	b, minions := busyBench(t)
 	page := b.mustCall(minions, "fleet.runs", "minion", "web1", "limit", 2)

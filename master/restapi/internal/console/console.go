@@ -265,6 +265,7 @@ type visit struct {
 	now     time.Time
 	login   Login
 	section string
+	partial bool // an answer about runs lacked some that are still to come
 }
 
 // runCommand runs a command with the session's token; kv holds its fields as pairs of name and
@@ -274,7 +275,11 @@ func (v *visit) runCommand(ctx context.Context, client, fun string, kv ...any) (
 	for i := 0; i < len(kv); i += 2 {
 		low.Set(kv[i], kv[i+1])
 	}
-	return v.Master.Do(ctx, v.login.Token, low)
+	got, err := v.Master.Do(ctx, v.login.Token, low)
+	if m, ok := got.(*value.Map); ok && strings.HasPrefix(fun, "fleet.") && m.Bool("partial") {
+		v.partial = true
+	}
+	return got, err
 }
 
 // mayCall reports whether the master would probably permit a command; see Login.May.
@@ -401,6 +406,7 @@ type page struct {
 	Refresh             int    // seconds after which a browser without scripts reloads the page; 0: never
 	Next                string // URL to which the browser is redirected; "" for none
 	Notice, Problem     string
+	Partial             bool // runs are missing that are still to come
 	Data                any
 }
 
@@ -451,6 +457,7 @@ func (c *Console) render(v *visit, template string, code int, p page) (Answer, e
 	p.AsOf = clockWord(c.cfg.Now())
 	p.Section = v.section
 	p.Cluster = briefName(c.cfg.Name)
+	p.Partial = v.partial
 	if v.login.Token != "" {
 		p.User = briefName(v.login.User)
 		p.Role = v.roleWord()

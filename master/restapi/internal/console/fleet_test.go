@@ -60,6 +60,29 @@ func TestFleetWithoutAnything(t *testing.T) {
 	}
 }
 
+// TestPagesWhileRunsAreMissing: a page whose runs are not all there yet says so.
+func TestPagesWhileRunsAreMissing(t *testing.T) {
+	for path, fun := range map[string]string{
+		"/fleet":          "fleet.trend",
+		"/minions":        "fleet.last",
+		"/minion?id=web1": "fleet.runs",
+		"/jobs":           "fleet.jobs",
+	} {
+		for _, partial := range []bool{false, true} {
+			t.Run(fmt.Sprint(path, partial), func(t *testing.T) {
+				m := &recorded{answers: theAnswers()}
+				answer := m.answers[fun].(*value.Map).Clone()
+				answer.Set("partial", partial)
+				m.answers[fun] = answer
+				a := ask(t, newConsole(t, ""), m, http.MethodGet, path, nil)
+				if got := strings.Contains(a.Body, "runs may be missing"); a.Code != http.StatusOK || got != partial {
+					t.Errorf("%d, it says so: %v\n%s", a.Code, got, a.Body)
+				}
+			})
+		}
+	}
+}
+
 // TestFleetOfAViewer: without other rights the page has no links to where the master would refuse.
 func TestFleetOfAViewer(t *testing.T) {
 	m := &recorded{answers: theAnswers(), may: func(_, fun string) bool { return fun == "fleet.trend" }}
