@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -77,6 +78,12 @@ func (v *View) Heard(id string, from netip.AddrPort) { v.SawRequest(id, from.Add
 
 // IDs returns the sorted ids of connected minions.
 func (v *View) IDs() []string { return v.Tracker.Connected(v.Subs) }
+
+// Connections returns the sorted ids of connected minions, and the number of subscriptions that belong to nobody known.
+func (v *View) Connections() (ids []string, unattributed int) {
+	found := v.attribute(v.Subs, ofThisMaster)
+	return slices.Sorted(maps.Keys(found.Connected)), found.Unattributed()
+}
 
 // CountWith returns the number of connected minions, which the caller compares with max_minions,
 // and reports whether the minion id is connected.

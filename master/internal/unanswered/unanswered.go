@@ -5,7 +5,8 @@
 //
 // In a cluster the bus has the jobs and returns of all masters. A minion is deaf if this master sees it
 // connected, and has heard nothing from it since two jobs: it would have answered the second one even
-// while it works at the first.
+// while it works at the first. A minion whose requests come from another address than its subscription was known to
+// be connected by its answers: it is deaf as long as there is a subscription left for it that belongs to nobody known.
 //
 // Bounds: maxMinions minions, maxJobs jobs of each, for keepFor. Jobs of further minions are not
 // tracked. If events were lost, the Tracker forgets everything and begins again, because a lost return
@@ -40,8 +41,9 @@ const (
 
 // Presence tells which minions are connected.
 type Presence interface {
-	// IDs returns the minions that are connected to this master.
-	IDs() []string
+	// Connections returns the sorted ids of the minions that are connected to this master, and the number of
+	// subscriptions that belong to nobody known.
+	Connections() (ids []string, unattributed int)
 	// LastRequest returns the address and the time of a minion's last authenticated request to this
 	// master.
 	LastRequest(id string) (from netip.Addr, at time.Time, ok bool)
@@ -75,6 +77,8 @@ type Tracker struct {
 	since   time.Time // since when the Tracker has all events
 	minions map[string]*pending
 	deaf    []string
+	// doubtful are silent minions that were connected by their answers, which count no longer.
+	doubtful map[string]bool
 }
 
 // New returns a Tracker of the jobs that start from now on. The caller must call Run.
@@ -204,16 +208,28 @@ func (t *Tracker) answered(minion, jid string) (published bool) {
 // counts as connected because of an earlier answer.
 func (t *Tracker) look() {
 	silent := t.silentMinions()
+	before, _ := t.presence.Connections()
 	for _, minion := range silent {
 		t.presence.ForgetAnswer(minion)
 	}
-	connected := t.presence.IDs()
+	connected, unattributed := t.presence.Connections()
 
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	doubtful := map[string]bool{}
+	for _, minion := range silent {
+		_, was := slices.BinarySearch(before, minion)
+		_, is := slices.BinarySearch(connected, minion)
+		if !is && (was || t.doubtful[minion]) {
+			doubtful[minion] = true
+		}
+	}
+
+	t.doubtful = doubtful
 	t.deaf = slices.DeleteFunc(silent, func(minion string) bool {
 		_, present := slices.BinarySearch(connected, minion)
-		return !present
+		listens := doubtful[minion] && len(doubtful) <= unattributed
+		return !present && !listens
 	})
 }
 

@@ -19,12 +19,26 @@ type near struct {
 	connected []string
 
 	mu      sync.Mutex
+	listens []string // minions that are connected from an unknown address
 	heard   map[string]time.Time
 	answers []string
 	forgot  []string
 }
 
-func (n *near) IDs() []string { return n.connected }
+func (n *near) Connections() (ids []string, unattributed int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	ids = slices.Clone(n.connected)
+	for _, id := range n.listens {
+		if slices.Contains(n.forgot, id) {
+			unattributed++
+		} else {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids, unattributed
+}
 
 func (n *near) LastRequest(id string) (netip.Addr, time.Time, bool) {
 	n.mu.Lock()
@@ -116,6 +130,27 @@ func (b *bench) wantOpen(minion string, want ...string) {
 	if !slices.Equal(got, want) {
 		b.Errorf("open jobs of %s: %q, want %q", minion, got, want)
 	}
+}
+
+// TestMinionOfTwoAddressesIsDeaf: a minion that is known to be connected by its answers alone is deaf while there is a
+// subscription for each of its kind, and no longer when one of them has gone: nobody knows which.
+func TestMinionOfTwoAddressesIsDeaf(t *testing.T) {
+	run(t, func(b *bench) {
+		b.near.listens = []string{"c", "d"}
+		b.start("test.ping", "c", "d", "gone")
+		time.Sleep(deafAfter)
+		second := b.start("test.ping", "c", "d", "gone")
+		time.Sleep(askedAgain)
+		b.wantDeaf("c", "d")
+		b.wantDeaf("c", "d") // their answers do not count any more
+
+		b.near.mu.Lock()
+		b.near.listens = []string{"d"}
+		b.near.mu.Unlock()
+		b.wantDeaf()
+		b.answer("c", second)
+		b.wantDeaf("d")
+	})
 }
 
 func TestMinionThatAnswersNothingIsDeaf(t *testing.T) {
