@@ -18,6 +18,7 @@ func (m *Master) openExplain() {
 		SignIns:    m.signIns,
 		Refusals:   m.requests,
 		Unanswered: m.unanswered,
+		Syndics:    m.syndics,
 		Jobs:       m.jobs,
 		Bus:        m.bus,
 		Launch:     m.launch,

@@ -7,6 +7,8 @@ import (
 	"saltern/master/internal/fileserver"
 	"saltern/master/internal/fleet"
 	"saltern/master/internal/minion"
+	"saltern/master/internal/syndics"
+	"saltern/master/keys"
 )
 
 // openFleet creates m.fleet, which answers questions about the runs of all minions, and
@@ -17,7 +19,7 @@ func (m *Master) openFleet() error {
 		return nil
 	}
 
-	m.fleet = fleet.NewFleet(m.recorder, m.keys, m.olderRuns(), m.now)
+	m.fleet = fleet.NewFleet(m.recorder, fleetMinions{m.keys, m.syndics}, m.olderRuns(), m.now)
 	pillars, err := fileserver.New(fileserver.Config{
 		Roots:       m.cfg.PillarRoots,
 		IgnoreRegex: m.cfg.FileIgnoreRegex,
@@ -31,6 +33,15 @@ func (m *Master) openFleet() error {
 	m.revisions = fleet.NewRevisions([]fleet.Source{m.files, pillarRoots{pillars}, m.repos}, m.now, m.log)
 	return nil
 }
+
+// fleetMinions are the minions of the master. It implements fleet.Minions.
+type fleetMinions struct {
+	*keys.Store
+	syndics *syndics.Registry
+}
+
+// IsSyndic implements fleet.Minions.
+func (m fleetMinions) IsSyndic(id string) bool { return m.syndics.Known(id) }
 
 // pillarRoots are the files below pillar_roots.
 type pillarRoots struct{ files *fileserver.Server }

@@ -240,9 +240,6 @@ func (m *Master) openServices(ctx context.Context) error {
 		Forget: m.cache.Forget,
 	}
 
-	if m.cfg.OrderMasters {
-		m.syndics = syndics.Open(m.cfg.CacheDir, m.isAccepted, m.log)
-	}
 	m.openSavedStore(ctx)
 	m.openLaunch()
 	m.openPillar()
@@ -254,7 +251,7 @@ func (m *Master) openServices(ctx context.Context) error {
 	m.openPostgresEvents()
 	m.openNotify()
 	m.openMerge()
-	m.unanswered = unanswered.New(m.bus, m.presence, m.now)
+	m.unanswered = unanswered.New(m.bus, m.presence, m.syndics, m.now)
 	m.minions = m.openMinions()
 	table := m.minions.Methods()
 	maps.Copy(table, m.openLocal().Methods())

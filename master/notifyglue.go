@@ -14,6 +14,7 @@ import (
 	"saltern/master/internal/notify/alert"
 	"saltern/master/internal/notify/rules"
 	"saltern/master/internal/presence"
+	"saltern/master/internal/syndics"
 	"saltern/master/keys"
 	"saltern/master/value"
 )
@@ -37,6 +38,7 @@ func (m *Master) openNotify() {
 			problems: m.problems,
 			targets:  m.targets,
 			launch:   m.launch,
+			syndics:  m.syndics,
 		},
 		Problem: m.problems.Report,
 		Now:     m.now,
@@ -54,6 +56,7 @@ type surroundings struct {
 	problems *health.Problems
 	targets  *launch.Targets
 	launch   *launch.Launcher
+	syndics  *syndics.Registry
 }
 
 // Accepted implements notify.Surroundings.
@@ -64,6 +67,9 @@ func (s surroundings) Known(id string) bool {
 	e, ok := s.keys.Lookup(id)
 	return ok && e.State == keys.Accepted
 }
+
+// IsSyndic implements notify.Surroundings.
+func (s surroundings) IsSyndic(id string) bool { return s.syndics.Known(id) }
 
 // Pending implements notify.Surroundings.
 func (s surroundings) Pending() map[string]string {

@@ -19,6 +19,7 @@ import (
 	"saltern/master/internal/peers"
 	"saltern/master/internal/presence"
 	"saltern/master/internal/repos"
+	"saltern/master/internal/syndics"
 	"saltern/master/jobs"
 	"saltern/master/keys"
 	"saltern/master/redact"
@@ -259,6 +260,9 @@ func (m *Master) openStores(ctx context.Context) error {
 		return err
 	}
 
+	if c.OrderMasters {
+		m.syndics = syndics.Open(c.CacheDir, m.isAccepted, m.log)
+	}
 	return m.openFleet()
 }
 

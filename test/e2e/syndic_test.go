@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,7 +14,8 @@ import (
 	"saltern/test/lab"
 )
 
-// syndicLab is a master of Salt's with one minion, whose syndic obeys two masters of ours.
+// syndicLab is a master of Salt's with two minions, whose syndic obeys two masters of ours, which have a minion
+// of their own.
 type syndicLab struct {
 	tops  []*lab.Site
 	lower *lab.Site
@@ -21,7 +23,7 @@ type syndicLab struct {
 
 // TestSyndics: jobs of both masters on top reach the minion below, their returns and the loads of jobs
 // that are begun below reach the top. A master on top that restarts gets the return of a job that ran
-// meanwhile.
+// meanwhile. Saved jobs reach the minions below as the one on top, and nobody counts the syndic.
 //
 // The syndic is that of 3007.15, beside a master and a minion of 3008.3: that of 3008.3 hangs after its
 // first request, below any master (salt/utils/asynchronous.py SyncWrapper cancels the task that sends).
@@ -51,9 +53,12 @@ func TestSyndics(t *testing.T) {
 		"enable_fqdns_grains: false", "enable_gpu_grains: false", "return_retry_timer: 2", "return_retry_timer_max: 4",
 	}, "\n")})
 	lab.SiteMinion(t, "below", lab.Newest, []*lab.Site{l.lower}, nil)
+	lab.SiteMinion(t, "below.two", lab.Newest, []*lab.Site{l.lower}, nil)
+	lab.SiteMinion(t, "above", lab.Newest, l.tops, nil)
 
 	l.start(t)
 	l.exchange(t)
+	l.runSaved(t)
 	l.restartTop(t)
 }
 
@@ -92,6 +97,66 @@ func (l *syndicLab) exchange(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// runSaved runs saved jobs: after a test run, in a batch, and with both on minions below alone.
+func (l *syndicLab) runSaved(t *testing.T) {
+	t.Helper()
+	top := l.tops[0]
+	top.Ping(t, 2*time.Minute, "above", "below", "below.two")
+	run := func(into any, args ...string) {
+		t.Helper()
+		r := top.SaltRun(t, append(args, "--out=json")...)
+		if err := json.Unmarshal([]byte(r.Out), into); r.Code != 0 || err != nil {
+			t.Fatalf("%v: %v: %s%s", args, err, r.Out, r.Err)
+		}
+	}
+
+	job := []string{"function=state.single", "args=['test.succeed_without_changes']", "kwargs={name: x}", "stop_above=0", "timeout=60"}
+	all := []string{"above", "below", "below.two"}
+	for _, tt := range []struct {
+		name, target, how string
+		want              []string
+	}{
+		{"tested", "*", "test_first=True", all},
+		{"batch", "*", "batch=2", all},
+		{"low", "below*", "test_first=True batch=1", all[1:]},
+	} {
+		var ignored any
+		set := []string{"saved.set_job", tt.name, "target_type=glob", "target=" + tt.target}
+		run(&ignored, slices.Concat(set, job, strings.Fields(tt.how))...)
+
+		var result struct {
+			JID     string
+			Minions []string
+		}
+		run(&result, "saved.run", tt.name)
+		slices.Sort(result.Minions)
+		if !slices.Equal(result.Minions, tt.want) {
+			t.Errorf("%s: the result names %v", tt.name, result.Minions)
+		}
+		lab.Eventually(t, time.Minute, tt.name+" has run on "+strings.Join(tt.want, ", "), func() error {
+			var list struct {
+				Jobs []struct{ Minions, OK, Absent int }
+			}
+			run(&list, "fleet.jobs", "jid="+result.JID)
+			if got := list.Jobs[0]; got.Minions != len(tt.want) || got.OK != len(tt.want) || got.Absent != 0 {
+				return fmt.Errorf("%+v", got)
+			}
+			return nil
+		})
+	}
+
+	var status struct{ Up, Down []string }
+	run(&status, "manage.status")
+	if !slices.Equal(status.Up, all) || len(status.Down) > 0 {
+		t.Errorf("manage.status: %+v", status)
+	}
+	for minion, cause := range map[string]string{"below": "below a syndic", "syndic": "passes jobs on"} {
+		if r := top.SaltRun(t, "fleet.explain", minion); !strings.Contains(r.Out, cause) {
+			t.Errorf("fleet.explain %s: %s%s", minion, r.Out, r.Err)
+		}
+	}
 }
 
 // restartTop restarts a master on top while a job of it runs below.

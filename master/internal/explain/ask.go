@@ -32,7 +32,7 @@ type answer struct {
 
 // askMinion asks the minion what it runs.
 func (s *Service) askMinion(ctx context.Context, f *facts, silent bool) {
-	if silent || !f.accepted() {
+	if silent || !f.accepted() && !f.mayBeBelow() {
 		return
 	}
 

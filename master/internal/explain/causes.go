@@ -35,6 +35,10 @@ func causesOf(f *facts) (all []control.Cause) {
 	case f.manager != "" && !f.hasKey:
 		c.add("resource", f.manager+" manages a resource with this id; the resource has no connection of its own",
 			"applianced explain "+f.manager)
+	case f.mayBeBelow() && f.answer.answers > 0:
+		c.ofAnswer()
+		c.add("below a syndic", "it is a minion of a lower master, which has its key, its connection and its pillar",
+			"ask there; applianced explain of the syndic tells whether that is connected")
 	case !f.accepted():
 		c.ofKey()
 	default:
@@ -82,6 +86,9 @@ func (c *causes) ofUnknown() {
 	}
 	if c.orders {
 		next = "a lower master may have it: ask there"
+		if c.answer.asked {
+			text += "; none below a syndic answered within " + askFor.String()
+		}
 	}
 	c.add("no such minion", text, next)
 }
@@ -144,6 +151,9 @@ func (c *causes) ofAccepted() {
 			"if it is the right machine: salt-key -d "+c.id+", then accept its new key; else give it another id")
 	case !c.connected():
 		c.ofAbsent()
+	case c.syndic:
+		c.add("syndic", "it is a syndic, and connected: it passes jobs on to its master, and answers none as a minion",
+			"applianced explain of a minion below it tells whether that answers")
 	default:
 		c.ofDeaf()
 	}

@@ -37,6 +37,11 @@ func TestCausesWithoutANode(t *testing.T) {
 		{"not asked", func(f *facts) { f.asked = now; f.listened = now.Add(-10 * time.Second) }},
 		{"deaf", func(f *facts) { f.listened = now.Add(-10 * time.Second); f.answer.asked = true }},
 		{"does not listen", func(f *facts) { f.asked = now; f.listened = now.Add(-time.Hour) }},
+		{"syndic", func(f *facts) { f.syndic = true; f.places.Connected = true; f.answer.asked = true }},
+		{"never seen", func(f *facts) { f.syndic = true }},
+		{answers, func(f *facts) { f.syndic = true; f.places.Connected = true; f.answer.answers = 1 }},
+		{"no such minion", func(f *facts) { f.hasKey = false; f.orders = true; f.answer.asked = true }},
+		{"key not accepted", func(f *facts) { f.orders = true; f.key.State = keys.Pending; f.answer.answers = 1 }},
 		{"resource", func(f *facts) { f.hasKey = false; f.manager = "proxy1" }},
 	} {
 		t.Run(c.code, func(t *testing.T) {
@@ -47,6 +52,16 @@ func TestCausesWithoutANode(t *testing.T) {
 				t.Errorf("%+v", got)
 			}
 		})
+	}
+}
+
+// TestMinionBelowASyndicAnswers: a minion without a key here that answers is one of a lower master.
+func TestMinionBelowASyndicAnswers(t *testing.T) {
+	f := facts{id: "low1", now: now, orders: true}
+	f.answer = answer{asked: true, answers: 1}
+	got := causesOf(&f)
+	if len(got) != 2 || got[0].Code != answers || got[1].Code != "below a syndic" {
+		t.Errorf("%+v", got)
 	}
 }
 

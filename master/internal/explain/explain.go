@@ -24,6 +24,7 @@ import (
 	"saltern/master/internal/presence"
 	"saltern/master/internal/request"
 	"saltern/master/internal/resources"
+	"saltern/master/internal/syndics"
 	"saltern/master/internal/unanswered"
 	"saltern/master/jobs"
 	"saltern/master/keys"
@@ -67,6 +68,7 @@ type Config struct {
 	SignIns    *SignIns
 	Refusals   Refusals
 	Unanswered *unanswered.Tracker
+	Syndics    *syndics.Registry // may be nil: there are none
 	Jobs       jobs.Cache
 	Bus        *event.Bus
 	Launch     *launch.Launcher

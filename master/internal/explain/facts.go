@@ -45,6 +45,7 @@ type facts struct {
 	pillarFault *control.PillarError // nil: its last pillar had no faults
 	problems    []control.Problem    // of the master, that keep minions from being answered
 	orders      bool                 // there may be minions of lower masters
+	syndic      bool                 // it passes jobs on to a lower master
 }
 
 func (f *facts) keyState() string {
@@ -58,6 +59,11 @@ func (f *facts) keyState() string {
 }
 
 func (f *facts) accepted() bool { return f.hasKey && f.key.State == keys.Accepted }
+
+// mayBeBelow reports whether the minion may be one of a lower master.
+func (f *facts) mayBeBelow() bool {
+	return f.orders && !f.hasKey && !f.hasDenied && f.manager == "" && keys.ValidID(f.id) == nil
+}
 
 // connected reports whether the minion is connected to any node. Who has just answered a job that was published
 // listens, even if its subscription comes from another address than its requests.
@@ -117,6 +123,7 @@ func (s *Service) lookAtKey(f *facts) {
 	f.denied, f.hasDenied = c.Keys.Denied(f.id)
 	s.lookAtRequests(f)
 	f.orders = c.Options.OrderMasters
+	f.syndic = c.Syndics.Known(f.id)
 	f.manager = c.Resources.Manager(f.id)
 	if !f.hasKey && !f.hasDenied {
 		f.near = s.nearNames(f.id)

@@ -109,7 +109,7 @@ func (f *Fleet) Figures() *control.Fleet {
 	if f == nil {
 		return nil
 	}
-	accepted := f.minions.Accepted()
+	accepted := f.accepted()
 
 	out := &control.Fleet{
 		LastRuns:  map[string]int{},

@@ -444,6 +444,8 @@ type accepted []string
 
 func (a accepted) Accepted() []string { return a }
 
+func (a accepted) IsSyndic(id string) bool { return strings.HasPrefix(id, "syndic") }
+
 func TestSummaryOfAllMinions(t *testing.T) {
 	b := newBench(t)
 	b.highstate("web1", "r1", "a=ok", "b=ok")

@@ -155,7 +155,7 @@ func (f *Fleet) jobMap(ctx context.Context, cache loads, j *foundJob, budget *in
 	if err != nil { // damaged: the history has the rest
 		load = nil
 	}
-	addressed := addressedBy(load)
+	addressed := f.addressedBy(load)
 	started := j.latest
 	if at, err := jobs.Time(j.jid); err == nil && !isAhead(j.jid, f.now()) {
 		started = at
@@ -196,9 +196,15 @@ type addressed struct {
 	pending int // those that a batch has not sent the job to
 }
 
-// addressedBy returns the minions of a job. The load of a batch lists those of its slices up to now.
-func addressedBy(load *value.Map) addressed {
-	sent := len(load.List("Minions"))
+// addressedBy returns the minions of a job, without syndics. The load of a batch lists those of its slices up to
+// now.
+func (f *Fleet) addressedBy(load *value.Map) addressed {
+	sent := 0
+	for _, id := range load.List("Minions") {
+		if id, _ := id.(string); !f.isMute(id) {
+			sent++
+		}
+	}
 	of := load.Map(jobs.BatchField)
 	all, isBatch := of.Int("minions")
 	if !isBatch {

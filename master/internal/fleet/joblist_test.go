@@ -63,6 +63,28 @@ func line(v any) string {
 		m.Value("absent"))
 }
 
+// TestSyndicsAreNotAbsent: a syndic is no minion of a job, nor of the fleet, until it has answered as one.
+func TestSyndicsAreNotAbsent(t *testing.T) {
+	b := newBench(t)
+	jid := b.job("state.apply", "alice", "web1", "low1", "syndic2")
+	cache := loadsOf{jid: value.NewMap("fun", "state.apply", "user", "alice", "tgt", "*",
+		"Minions", []any{"web1", "web2", "syndic1", "syndic2", "low1"})}
+	job, _ := b.mustListJobs(cache, "jid", jid).List("jobs")[0].(*value.Map)
+	if got := line(job); got != jid+" state.apply alice ok 3 failed 0 absent 1" || job.Value("minions") != int64(4) {
+		t.Errorf("%s", value.Repr(job))
+	}
+
+	f := NewFleet(b.recorder, accepted{"syndic1", "syndic2", "web1", "web2"}, nil, b.clock)
+	sum, err := f.Summary(t.Context(), start)
+	check.Must(t, err)
+	if trend := f.Trend(); sum.Minions != 3 || sum.NeverRun != 1 || trend.Minions != 3 || trend.Never != 1 {
+		t.Errorf("summary %+v, trend %+v", sum, trend)
+	}
+	if figures := f.Figures(); figures.LastRuns["never"] != 1 {
+		t.Errorf("figures %+v", figures)
+	}
+}
+
 func TestOutcomesOfJobs(t *testing.T) {
 	b := newBench(t)
 	one := b.job("state.apply", "alice", "web1", "web2!", "web3")

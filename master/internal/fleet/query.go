@@ -35,6 +35,26 @@ type Fleet struct {
 type Minions interface {
 	// Accepted returns the ids whose keys are accepted.
 	Accepted() []string
+	// IsSyndic reports whether a minion is a syndic.
+	IsSyndic(id string) bool
+}
+
+// accepted returns the ids whose keys are accepted, without syndics. The caller must not change the slice.
+func (f *Fleet) accepted() []string {
+	ids := f.minions.Accepted()
+	if !slices.ContainsFunc(ids, f.isMute) {
+		return ids
+	}
+	return slices.DeleteFunc(slices.Clone(ids), f.isMute)
+}
+
+// isMute reports whether a minion is a syndic, and has never answered as a minion.
+func (f *Fleet) isMute(id string) bool {
+	if !f.minions.IsSyndic(id) {
+		return false
+	}
+	_, answered := f.recorder.table.Last(id)
+	return !answered
 }
 
 // maxReading bounds the answers that read the history at once; others wait.
@@ -82,7 +102,7 @@ type StateCount struct {
 
 // Summary returns the state of all minions, with counts of the runs since a time.
 func (f *Fleet) Summary(ctx context.Context, since time.Time) (Summary, error) {
-	accepted := f.minions.Accepted()
+	accepted := f.accepted()
 	out := Summary{
 		Partial: f.recorder.isPartial(),
 		Minions: len(accepted),

@@ -325,7 +325,7 @@ func lastOf(_ context.Context, f *Fleet, a arguments) (any, error) {
 	out := value.NewMap()
 	shown, next := "", ""
 	after := a.texts["after"]
-	all, _ := f.recorder.table.snapshot(f.minions.Accepted())
+	all, _ := f.recorder.table.snapshot(f.accepted())
 	for i := range all {
 		one := &all[i]
 		if one.minion <= after || glob != "" && !pattern.Glob(glob, one.minion) {

@@ -60,7 +60,7 @@ func (f *Fleet) Trend() *Trend {
 	now := f.now()
 	age := now.Sub(f.trend.made)
 	if f.trend.latest == nil || age < 0 || age >= min(max(trendFor, trendShare*f.trend.took), trendMost) {
-		all, daysFrom := f.recorder.table.snapshot(f.minions.Accepted())
+		all, daysFrom := f.recorder.table.snapshot(f.accepted())
 		f.trend.latest = trendOf(all, daysFrom, now)
 		f.trend.made = now
 		f.trend.took = f.now().Sub(now)

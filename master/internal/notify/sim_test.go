@@ -282,6 +282,9 @@ func (n *node) Pending() (ids map[string]string) {
 	return ids
 }
 
+// IsSyndic implements Surroundings.
+func (n *node) IsSyndic(id string) bool { return id == "syndic" }
+
 func (n *node) Presence() *presence.View { return n.presence }
 func (n *node) Problems(context.Context) (list []alert.Problem, err error) {
 	n.set(func() { list = n.problems })

@@ -22,6 +22,8 @@ type Surroundings interface {
 	Accepted() []string
 	// Known reports whether a minion has an accepted key.
 	Known(id string) bool
+	// IsSyndic reports whether a minion is a syndic, which answers no jobs itself.
+	IsSyndic(id string) bool
 	// Pending returns the fingerprints of the keys that wait to be accepted, by minion.
 	Pending() map[string]string
 	// Presence returns what this master knows of connections.
@@ -234,7 +236,7 @@ func (w *watch) deaf(ctx context.Context, v view, owner bool, now time.Time) (al
 	var ping []string
 	w.mu.Lock()
 	for id, job := range w.jobs {
-		if !v.connected[id] || v.heard[id].After(job.at) {
+		if !v.connected[id] || v.heard[id].After(job.at) || w.near.IsSyndic(id) {
 			delete(w.jobs, id)
 			continue
 		}

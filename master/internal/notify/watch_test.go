@@ -96,16 +96,19 @@ func TestGoneSurvivesARestart(t *testing.T) {
 	})
 }
 
-// A minion that does not answer a job, nor a ping, is deaf. One that works for long answers the ping.
+// A minion that does not answer a job, nor a ping, is deaf. One that works for long answers the ping. A syndic answers no
+// job, and nobody is told that.
 func TestDeaf(t *testing.T) {
 	// An event of this master has a []string, one of a peer what its bytes decode to.
-	lists := []any{[]string{"m"}, []any{"m"}}
+	lists := []any{[]string{"m", "syndic"}, []any{"m", "syndic"}}
 	for i, answers := range []bool{false, false, true} {
 		minions := lists[i%2]
 		synctest.Test(t, func(t *testing.T) {
-			w := watched(t, "m")
+			w := watched(t, "m", "syndic")
 			defer w.stopAll()
 			connect(w.nodes[0], w.nodes[1], "m")
+			connect(w.nodes[0], w.nodes[1], "syndic")
+			w.nodes[1].set(func() { w.nodes[1].subs = append(w.nodes[1].subs, w.nodes[1].subs...) })
 			time.Sleep(time.Minute)
 			tag := event.Tag("job", "20261129120000000000", "new")
 			for _, n := range w.nodes {

@@ -8,6 +8,8 @@
 // while it works at the first. A minion whose requests come from another address than its subscription was known to
 // be connected by its answers: it is deaf as long as there is a subscription left for it that belongs to nobody known.
 //
+// A syndic answers no job itself, so none is open for it.
+//
 // Bounds: maxMinions minions, maxJobs jobs of each, for keepFor. Jobs of further minions are not
 // tracked. If events were lost, the Tracker forgets everything and begins again, because a lost return
 // would make its minion seem deaf.
@@ -53,6 +55,9 @@ type Presence interface {
 	ForgetAnswer(id string)
 }
 
+// Syndics knows which minions are syndics.
+type Syndics interface{ Known(id string) bool }
+
 // Job is a job that a minion has not answered.
 type Job struct {
 	JID, Function, User string
@@ -71,6 +76,7 @@ type pending struct {
 type Tracker struct {
 	sub      *event.Subscription
 	presence Presence
+	syndics  Syndics
 	now      func() time.Time
 
 	mu      sync.Mutex
@@ -82,10 +88,11 @@ type Tracker struct {
 }
 
 // New returns a Tracker of the jobs that start from now on. The caller must call Run.
-func New(bus *event.Bus, presence Presence, now func() time.Time) *Tracker {
+func New(bus *event.Bus, presence Presence, syndics Syndics, now func() time.Time) *Tracker {
 	return &Tracker{
 		sub:      bus.Subscribe("unanswered jobs", depth, event.IsStartOrReturn),
 		presence: presence,
+		syndics:  syndics,
 		now:      now,
 		since:    now(),
 		minions:  map[string]*pending{},
@@ -156,6 +163,11 @@ func minionsOf(data *value.Map) []string {
 
 // began notes that a minion was sent a job. The caller holds mu.
 func (t *Tracker) began(minion string, job Job) {
+	if t.syndics.Known(minion) {
+		delete(t.minions, minion) // it may have become known after an earlier job
+		return
+	}
+
 	p := t.minions[minion]
 	if p == nil {
 		if len(t.minions) >= maxMinions {

@@ -17,6 +17,7 @@ import (
 // near is a Presence.
 type near struct {
 	connected []string
+	syndic    string
 
 	mu      sync.Mutex
 	listens []string // minions that are connected from an unknown address
@@ -39,6 +40,8 @@ func (n *near) Connections() (ids []string, unattributed int) {
 	slices.Sort(ids)
 	return ids, unattributed
 }
+
+func (n *near) Known(id string) bool { return id == n.syndic }
 
 func (n *near) LastRequest(id string) (netip.Addr, time.Time, bool) {
 	n.mu.Lock()
@@ -84,7 +87,7 @@ func run(t *testing.T, test func(b *bench)) {
 		bus := event.NewBus(time.Now, 0)
 		defer bus.Close()
 		b := &bench{T: t, near: n, bus: bus}
-		b.Tracker = New(bus, n, func() time.Time { return time.Now().Add(time.Duration(b.ahead.Load())) })
+		b.Tracker = New(bus, n, n, func() time.Time { return time.Now().Add(time.Duration(b.ahead.Load())) })
 		go b.Tracker.Run(t.Context())
 		test(b)
 	})
@@ -174,6 +177,25 @@ func TestMinionThatAnswersNothingIsDeaf(t *testing.T) {
 		b.answer("a", second)
 		b.wantDeaf()
 		b.wantOpen("a", first)
+	})
+}
+
+// TestSyndicIsNotDeaf: a syndic answers no job, and none is open for it; not either for one that is known after the
+// job has begun.
+func TestSyndicIsNotDeaf(t *testing.T) {
+	run(t, func(b *bench) {
+		b.near.syndic = "b"
+		for range 10 {
+			b.start("test.ping", "a", "b")
+			time.Sleep(deafAfter)
+		}
+		b.wantDeaf("a")
+		b.wantOpen("b")
+
+		b.near.syndic = "a"
+		b.start("test.ping", "a")
+		b.wantDeaf()
+		b.wantOpen("a")
 	})
 }
 
