@@ -184,12 +184,15 @@ test: export GOFLAGS += '-toolexec=/usr/bin/env GOGC=400'
 test: ## everything CI runs
 	@# lint fills what deps, which waits for the network, and the tests leave idle. Two of the four jobs are parts of deps.
 	@$(MAKE) --no-print-directory -j4 race lint QUIETLY=nice RACEP=3 RACEFLAGS=-gcflags=all=-dwarf=false AFTER=deps # nobody debugs them
-	@$(MAKE) --no-print-directory unit-rest test-terraform
-	@$(MAKE) --no-print-directory -j2 --output-sync=target e2e e2e-storage test-nspawn test-browser fuzz-smoke PICTURES=0 FUZZ=changed FUZZTIME=400ms # fuzzing, which needs no build, comes first and takes what e2e leaves idle
+	@# Each of them alone leaves a core idle for part of its time.
+	@$(MAKE) --no-print-directory -j2 --output-sync=target test-browser unit-rest test-terraform PICTURES=0
+	@# The volume and then the image take as long as e2e. Fuzzing is niced and takes what they leave idle.
+	@$(MAKE) --no-print-directory -j3 --output-sync=target e2e e2e-storage test-nspawn fuzz-smoke NSPAWN_AFTER=e2e-storage FUZZ=changed FUZZTIME=400ms
 	@$(MAKE) --no-print-directory attack-short # alone: it measures
 
-# What race waits for, and lint, too, where git is missing.
+# What race waits for, and lint, too, where git is missing; what test-nspawn waits for.
 AFTER :=
+NSPAWN_AFTER :=
 
 .PHONY: lint
 lint: $(if $(shell command -v git),,$(AFTER)) ## gofmt, vet and staticcheck of all files, shell syntax
@@ -467,7 +470,7 @@ image-repro: image-programs ## two builds must be the same, byte for byte (by ha
 	@scripts/image-repro $(IMAGE_FLAGS)
 
 .PHONY: test-nspawn
-test-nspawn: image-programs deps-salt ## the image's tree: its files, and booted by systemd in containers, one node and three (as root; RUN=TestNode)
+test-nspawn: image-programs deps-salt $(NSPAWN_AFTER) ## the image's tree: its files, and booted by systemd in containers, one node and three (as root; RUN=TestNode)
 	@GO='$(GO)' RUN='$(RUN)' scripts/test-nspawn $(IMAGE_FLAGS)
 
 .PHONY: test-upgrade
