@@ -28,7 +28,7 @@ func (m *Master) openNewest() {
 
 // publish sends a job of this master or of a peer to the minions that subscribe here.
 func (m *Master) publish(ctx context.Context, load *value.Map, minions []string) error {
-	fun, _ := load.Value("fun").(string)
+	fun := summary.FunctionOf(load)
 	m.newest.JobBegan(fun)
 	if m.revisions != nil && summary.RunsStates(fun) {
 		m.revisions.Started()

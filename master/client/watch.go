@@ -16,7 +16,7 @@ type Return struct {
 	Ret    any
 	HasRet bool   // false when the minion sent no value
 	Out    string // outputter that the minion asks for; "" for none
-	// Retcode is a number or, for a compound command, a map of numbers. HasRetcode is false when
+	// Retcode is a number or, for a compound command, a map or a list of numbers. HasRetcode is false when
 	// the minion sent no return code.
 	Retcode    any
 	HasRetcode bool
@@ -25,7 +25,7 @@ type Return struct {
 }
 
 // Code returns the return code as one number. It returns 0 if there is no return code, the largest
-// number of a map, and 1 for a value that is not a number.
+// number of a map or a list, and 1 for a value that is not a number.
 func (r Return) Code() int64 {
 	if !r.HasRetcode {
 		return 0
@@ -49,6 +49,12 @@ func exitCode(v any) int64 {
 	case *value.Map:
 		var worst int64
 		for _, e := range v.All() {
+			worst = max(worst, exitCode(e))
+		}
+		return worst
+	case []any: // of a minion with multifunc_ordered
+		var worst int64
+		for _, e := range v {
 			worst = max(worst, exitCode(e))
 		}
 		return worst

@@ -3,6 +3,7 @@ package event
 import (
 	"strings"
 
+	"saltern/master/history/summary"
 	"saltern/master/value"
 )
 
@@ -24,23 +25,8 @@ func (b *Bus) FireStateErrors(load *value.Map) {
 	}
 	for i, f := range load.List("fun") {
 		fun, _ := f.(string)
-		b.stateErrors(load, fun, resultOfFunction(v, fun, i), resultOfFunction(codes, fun, i))
+		b.stateErrors(load, fun, summary.AnswerOf(v, fun, i), summary.AnswerOf(codes, fun, i))
 	}
-}
-
-// resultOfFunction returns the part of a compound job's result v that belongs to the i-th function,
-// fun. v is a list in the order of the functions or a map by function name.
-func resultOfFunction(v any, fun string, i int) any {
-	switch v := v.(type) {
-	case []any:
-		if i < len(v) {
-			return v[i]
-		}
-	case *value.Map:
-		inner, _ := v.Get(fun)
-		return inner
-	}
-	return nil
 }
 
 func (b *Bus) stateErrors(load *value.Map, fun string, ret, retcode any) {

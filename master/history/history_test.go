@@ -219,6 +219,7 @@ func TestQueryFindsWhatAListFinds(t *testing.T) {
 func TestFilterCombinesFields(t *testing.T) {
 	s := open(t, Config{Dir: t.TempDir()})
 	run := plainRun("web1", begin)
+	run.Function = "test.ping,state.apply"
 	run.Summary.ChangedStates = []summary.State{{ID: "nginx"}}
 	run.Summary.Slowest = []summary.State{{ID: "slow"}}
 	run.Summary.Result = summary.Changed
@@ -234,6 +235,10 @@ func TestFilterCombinesFields(t *testing.T) {
 		{"state that was slow", Filter{State: "slow"}, false},
 		{"one of two results", Filter{Results: []summary.Result{summary.Failed, summary.Changed}}, true},
 		{"other result", Filter{Results: []summary.Result{summary.OK}}, false},
+		{"all functions", Filter{Function: "test.ping,state.apply"}, true},
+		{"one of two functions", Filter{Function: "state.apply"}, true},
+		{"part of a function", Filter{Function: "apply"}, false},
+		{"another function", Filter{Function: "state.sls"}, false},
 		{"beginning of a name", Filter{Minion: "web"}, false},
 		{"from the moment", Filter{From: begin}, true},
 		{"until the moment", Filter{To: begin}, false},

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"bytes"
 	"encoding/binary"
 	"maps"
 	"slices"
@@ -29,6 +30,11 @@ func termsOf(w *row, s *summary.Summary, visit func(term string)) {
 	visit(string(termMinion) + string(w.minion))
 	visit(string(termUser) + string(w.user))
 	visit(string(termFunction) + string(w.function))
+	if bytes.IndexByte(w.function, ',') >= 0 { // several functions: each finds the run
+		for one := range bytes.SplitSeq(w.function, []byte{','}) {
+			visit(string(termFunction) + string(bytes.TrimSpace(one)))
+		}
+	}
 	visit(resultTerm(s.Result))
 	for _, id := range statesOf(s) {
 		visit(string(termState) + id)

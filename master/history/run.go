@@ -1,6 +1,7 @@
 package history
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -123,7 +124,7 @@ func (w *row) run() (Run, error) {
 func (f *Filter) matches(w *row) bool {
 	differs := func(want string, text []byte) bool { return want != "" && want != string(text) }
 	if differs(f.Minion, w.minion) || differs(f.JID, w.jid) || differs(f.User, w.user) ||
-		differs(f.Function, w.function) {
+		differs(f.Function, w.function) && !hasFunction(w.function, f.Function) {
 		return false
 	}
 	if f.State == "" && len(f.Results) == 0 {
@@ -138,6 +139,12 @@ func (f *Filter) matches(w *row) bool {
 		return false
 	}
 	return f.State == "" || slices.Contains(statesOf(&s), f.State)
+}
+
+// hasFunction reports whether one of several functions is the wanted one.
+func hasFunction(functions []byte, wanted string) bool {
+	return bytes.IndexByte(functions, ',') >= 0 &&
+		summary.AnyFunction(string(functions), func(one string) bool { return one == wanted })
 }
 
 // statesOf returns the ids of the states by which a run is found.

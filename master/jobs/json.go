@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"saltern/master/history/summary"
 	"saltern/master/msgpack"
 )
 
@@ -39,7 +40,8 @@ func PackedJSON(packed []byte) (JSON, error) {
 type ReturnJSON struct {
 	Return JSON   // what the function returned
 	Fields []byte // the other fields as members of an object, with a comma before each
-	// Success is the field success. It is false if the minion sent none, as in Salt's returners.
+	// Success is the field success; of several functions, whether each succeeded. It is false if the minion sent none,
+	// as in Salt's returners.
 	Success bool
 }
 
@@ -67,7 +69,7 @@ func ReturnToJSON(content, out []byte) (ReturnJSON, error) {
 			r.Return.Text = v.Text
 			continue
 		case "success":
-			r.Success = string(v.Text) == "true"
+			r.Success = summary.Succeeded(f.Value)
 		}
 		key, err := JSONOf(string(f.Key))
 		if err != nil {

@@ -11,10 +11,14 @@ import (
 // return. ret has those of the fields return, retcode and success that the minion sent. It costs a walk over the
 // states.
 func ResultOf(function string, ret *value.Map) Result {
-	f := folder{stateRun: RunsStates(function)}
-	f.sum.Retcode = retcodeOf(packed(ret.Value("retcode")))
-	f.refused = f.sum.Retcode != 0 || anyFalse(packed(ret.Value("success")))
+	f := newFolder(function)
+	f.noteRetcode(packed(ret.Value("retcode")))
+	f.noteSuccess(packed(ret.Value("success")))
 
+	if f.functions != nil {
+		f.countAnswers(ret.Value("return"))
+		return f.result()
+	}
 	switch content := ret.Value("return").(type) {
 	case *value.Map:
 		f.countMap(content, 0)
@@ -24,6 +28,40 @@ func ResultOf(function string, ret *value.Map) Result {
 		f.countText(content)
 	}
 	return f.result()
+}
+
+// countAnswers counts the states of several functions, as readAnswers and readOrdered do.
+func (f *folder) countAnswers(v any) {
+	switch v := v.(type) {
+	case *value.Map:
+		for key, e := range v.All() {
+			name, _ := textIn(key)
+			f.countAnswer(name, e)
+		}
+	case []any:
+		for i, e := range v {
+			f.countAnswer(f.nameOf(i), e)
+		}
+	default:
+		f.countText(v)
+	}
+}
+
+func (f *folder) countAnswer(name string, v any) {
+	switch v := v.(type) {
+	case *value.Map:
+		f.countMap(v, maxNesting)
+	case []any:
+		if RunsStates(name) {
+			before := len(f.texts)
+			f.countErrors(v)
+			f.noteErrors(name, before)
+		}
+	default:
+		if text, ok := textIn(v); ok {
+			f.addAnswer(name, lineOf(text))
+		}
+	}
 }
 
 // countMap counts the states of a map, as readMap does.
@@ -71,8 +109,13 @@ func (f *folder) countErrors(list []any) {
 
 func (f *folder) countText(v any) {
 	if text, ok := textIn(v); ok && len(f.texts) < MaxStates {
-		f.texts = append(f.texts, cleanText(firstLine([]byte(text[:min(len(text), 8*MaxText)]))))
+		f.texts = append(f.texts, lineOf(text))
 	}
+}
+
+// lineOf returns the first line of a text.
+func lineOf(text string) string {
+	return cleanText(firstLine([]byte(text[:min(len(text), 8*MaxText)])))
 }
 
 // packed returns a small field of a return as minions send it. It returns nil for a value that nobody can send.

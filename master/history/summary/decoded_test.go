@@ -44,7 +44,10 @@ func (m maker) content(depth int) any {
 		return out
 	case 3, 4:
 		state := value.NewMap("comment", m.plain())
-		for _, name := range []string{"result", "changes", "duration"} {
+		if m.IntN(3) > 0 {
+			state.Set("result", m.one(nil, true, false, m.plain()))
+		}
+		for _, name := range []string{"changes", "duration"} {
 			if m.IntN(3) > 0 {
 				state.Set(name, m.one(m.plain(), value.NewMap(), value.NewMap("new", m.plain()), []any{m.plain()}))
 			}
@@ -67,7 +70,8 @@ func TestResultOfAnything(t *testing.T) {
 	m := maker{rand.New(rand.NewPCG(seed, 0))}
 	seen := map[Result]int{}
 	for range n {
-		function := m.one("state.apply", "state.sls,test.ping", "cmd.run", "test.ping", "publish.publish").(string)
+		function := m.one("state.apply", "state.sls,test.ping", "state.apply,state.apply", "test.ping,state.apply,cmd.run",
+			"cmd.run", "test.ping", "publish.publish").(string)
 		ret := value.NewMap()
 		for _, name := range []string{"return", "retcode", "success"} {
 			if m.IntN(8) > 0 {

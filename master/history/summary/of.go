@@ -36,7 +36,7 @@ const RevisionField = "saltern_revision"
 // OfPacked summarises the content of a job cache's file return.p: a map with those of the fields
 // return, retcode and success that the minion sent, and perhaps RevisionField. It decodes only what the summary keeps.
 func OfPacked(function string, content []byte) Summary {
-	f := folder{stateRun: RunsStates(function)}
+	f := newFolder(function)
 	if err := f.readContent(msgpack.NewReader(content, msgpack.DefaultLimits)); err != nil {
 		return unreadable(function, err)
 	}
@@ -80,13 +80,23 @@ type packedState struct {
 
 // folder collects the parts of a summary from a packed return.
 type folder struct {
-	stateRun bool
-	found    bool // the return has states
-	refused  bool // retcode or success report a failure
-	texts    []string
-	sum      Summary
+	stateRun  bool
+	functions []string // if there are several
+	found     bool     // the return has states
+	refused   bool     // retcode or success report a failure
+	texts     []string // of one function, or of those of several that run states
+	answers   []functionAnswer
+	failures  []string // those of several functions that failed
+	sum       Summary
 
 	failed, changed, slowest []packedState
+}
+
+func newFolder(function string) folder {
+	return folder{
+		stateRun:  RunsStates(function),
+		functions: splitFunctions(function),
+	}
 }
 
 func (f *folder) readContent(r *msgpack.Reader) error {
@@ -118,10 +128,9 @@ func (f *folder) readContent(r *msgpack.Reader) error {
 			text, _ := msgpack.Contents(packed)
 			f.sum.Revision = cleanText(string(text[:min(len(text), MaxText)]))
 		case "retcode":
-			f.sum.Retcode = retcodeOf(packed)
-			f.refused = f.refused || f.sum.Retcode != 0
+			f.noteRetcode(packed)
 		case "success":
-			f.refused = f.refused || anyFalse(packed)
+			f.noteSuccess(packed)
 		}
 	}
 
@@ -129,7 +138,12 @@ func (f *folder) readContent(r *msgpack.Reader) error {
 }
 
 func (f *folder) readReturn(r *msgpack.Reader) error {
+	several := f.functions != nil
 	switch {
+	case r.AtMap() && several:
+		return f.readAnswers(r)
+	case r.AtList() && several:
+		return f.readOrdered(r)
 	case r.AtMap():
 		return f.readMap(r, 0)
 	case r.AtList():
@@ -143,8 +157,60 @@ func (f *folder) readReturn(r *msgpack.Reader) error {
 	return err
 }
 
-// maxNesting is how many maps may be around the states: salt-call --local returns a map by minion,
-// and a job with several functions a map by function.
+// readAnswers reads a map by function.
+func (f *folder) readAnswers(r *msgpack.Reader) error {
+	n, err := r.Map()
+	if err != nil {
+		return err
+	}
+
+	for range n {
+		name, err := readText(r)
+		if err != nil {
+			return err
+		}
+		if err := f.readAnswer(r, string(name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readOrdered reads the list of what several functions returned, in their order.
+func (f *folder) readOrdered(r *msgpack.Reader) error {
+	n, err := r.List()
+	if err != nil {
+		return err
+	}
+
+	for i := range n {
+		if err := f.readAnswer(r, f.nameOf(i)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readAnswer reads what one of several functions returned.
+func (f *folder) readAnswer(r *msgpack.Reader, name string) error {
+	switch {
+	case r.AtMap():
+		return f.readMap(r, maxNesting)
+	case r.AtList() && RunsStates(name):
+		before := len(f.texts)
+		err := f.readErrors(r)
+		f.noteErrors(name, before)
+		return err
+	}
+
+	packed, err := r.Value()
+	if text, ok := msgpack.Contents(packed); ok {
+		f.addAnswer(name, cleanText(firstLine(text)))
+	}
+	return err
+}
+
+// maxNesting is how many maps may be around the states of one function: salt-call --local returns a map by minion.
 const maxNesting = 1
 
 // readMap reads the states of a map. Maps inside it are searched for states only in the return of a
@@ -297,6 +363,9 @@ func (f *folder) finish(function string) Summary {
 
 	s.Result = f.result()
 
+	if lines := f.failedFunctions(); len(lines) > 0 {
+		s.FailedStates = append(s.FailedStates, lines[:min(len(lines), MaxStates-len(s.FailedStates))]...)
+	}
 	if s.Result >= Failed && len(s.FailedStates) == 0 {
 		for _, text := range f.texts {
 			s.FailedStates = append(s.FailedStates, State{Comment: text})
@@ -333,48 +402,6 @@ func readText(r *msgpack.Reader) ([]byte, error) {
 	packed, err := r.Value()
 	text, _ := msgpack.Contents(packed)
 	return text, err
-}
-
-// retcodeOf returns a return code. A job with several functions has a map of them, of which
-// retcodeOf returns the first that is not zero.
-func retcodeOf(packed []byte) int {
-	v, err := msgpack.Decode(packed, smallLimits)
-	if err != nil {
-		return 0
-	}
-
-	switch v := v.(type) {
-	case int64:
-		return int(max(min(v, math.MaxInt32), math.MinInt32))
-	case bool: // Python's True is 1
-		if v {
-			return 1
-		}
-	case *value.Map:
-		for _, e := range v.All() {
-			if code, ok := e.(int64); ok && code != 0 {
-				return int(max(min(code, math.MaxInt32), math.MinInt32))
-			}
-		}
-	}
-
-	return 0
-}
-
-// anyFalse reports whether a value is false, or is a map, by function, in which one is false.
-func anyFalse(packed []byte) bool {
-	v, err := msgpack.Decode(packed, smallLimits)
-	if err != nil {
-		return false
-	}
-	if m, ok := v.(*value.Map); ok {
-		for _, e := range m.All() {
-			if e == false {
-				return true
-			}
-		}
-	}
-	return v == false
 }
 
 // durationOf returns the duration of a state, which Salt sends as milliseconds. Versions before

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"saltern/master/event"
+	"saltern/master/history/summary"
 	"saltern/master/jobs"
 	"saltern/master/value"
 )
@@ -551,14 +552,4 @@ func (m *Manager) forget(jid string) {
 }
 
 // returnCode returns the return code in a return. For a compound job it returns the highest one.
-func returnCode(ret *value.Map) int64 {
-	if n, ok := ret.Int("retcode"); ok {
-		return n
-	}
-	highest := int64(0)
-	for k := range ret.Map("retcode").All() {
-		n, _ := ret.Map("retcode").Int(fmt.Sprint(k))
-		highest = max(highest, n)
-	}
-	return highest
-}
+func returnCode(ret *value.Map) int64 { return summary.RetcodeOf(ret.Value("retcode")) }

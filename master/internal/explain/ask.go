@@ -9,6 +9,7 @@ import (
 	"saltern/internal/printable"
 	"saltern/master/cluster/wire"
 	"saltern/master/event"
+	"saltern/master/history/summary"
 	"saltern/master/value"
 )
 
@@ -96,7 +97,7 @@ func (a *answer) take(data *value.Map, own string) {
 		}
 		a.running = append(a.running, control.ExplainedJob{
 			JID:      clip(m.Str("jid")),
-			Function: clip(m.Str("fun")),
+			Function: clip(summary.FunctionOf(m)),
 			User:     clip(m.Str("user")),
 		})
 	}

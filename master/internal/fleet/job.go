@@ -1,11 +1,12 @@
 package fleet
 
 import (
+	"encoding/binary"
 	"hash/fnv"
 	"slices"
-	"strings"
 
 	"saltern/master/client"
+	"saltern/master/history/summary"
 	"saltern/master/value"
 )
 
@@ -51,36 +52,76 @@ func (c *jobCache) of(jid string, load func() *value.Map) job {
 // (salt/minion.py _thread_multi_return).
 func jobOf(load *value.Map) job {
 	j := job{user: clip(load.Str("user"), 255)}
-	switch fun := load.Value("fun").(type) {
-	case string:
-		j.function = fun
-	case []any:
-		j.function = strings.Join(load.Texts("fun"), ",")
-	}
-	j.function = clip(j.function, 255)
+	j.function = clip(summary.FunctionOf(load), 255)
 	_, j.byMinion = load.Get("id") // the load is that of a return
 
+	if _, one := load.Value("fun").(string); !one {
+		j.test, j.scope = ofSeveral(load)
+		return j
+	}
 	arguments, named := argumentsOf(load)
 	j.test = value.Truth(named.Value("test"))
 	j.scope = scopeOf(j.function, arguments, named)
 	return j
 }
 
-// argumentsOf returns the arguments of a job. Named ones come in a map that has __kwarg__, or as text
-// (salt/minion.py load_args_and_kwargs, salt/utils/args.py parse_input). The schedule of a minion sends
-// them as the last map, without __kwarg__ (salt/utils/schedule.py handle_func).
-func argumentsOf(load *value.Map) (list []any, named *value.Map) {
-	named = value.NewMap()
-	_, ofReturn := load.Get("id")
-	_, scheduled := load.Get("schedule")
+// ofSeveral returns test and scope of a job with several functions, which has a list of arguments for each. Only those
+// that run states count, so that the scope of one of them is as if it ran alone.
+func ofSeveral(load *value.Map) (test bool, scope uint64) {
+	lists := givenTo(load)
+	functions := summary.Functions(load)
+	hasStates := slices.ContainsFunc(functions, summary.RunsStates)
+
+	test = hasStates
+	var scopes []uint64
+	for i, function := range functions {
+		if hasStates && !summary.RunsStates(function) {
+			continue
+		}
+		var given []any
+		if i < len(lists) {
+			given, _ = lists[i].([]any)
+		}
+		arguments, named := readArguments(given, false)
+		test = test && value.Truth(named.Value("test"))
+		scopes = append(scopes, scopeOf(function, arguments, named))
+	}
+
+	if len(scopes) == 1 {
+		return test, scopes[0]
+	}
+	h := fnv.New64a()
+	for _, one := range scopes {
+		_, _ = h.Write(binary.BigEndian.AppendUint64(nil, one)) // never fails
+	}
+	return test, max(h.Sum64(), unknownScope+1)
+}
+
+// givenTo returns the field of a load with the arguments.
+func givenTo(load *value.Map) []any {
 	given, ok := load.Value("arg").([]any)
 	if !ok { // the load came with a return, because nobody knew the job before
 		given, _ = load.Value("fun_args").([]any)
 	}
+	return given
+}
+
+// argumentsOf returns the arguments of a job. Named ones come in a map that has __kwarg__, or as text
+// (salt/minion.py load_args_and_kwargs, salt/utils/args.py parse_input). The schedule of a minion sends
+// them as the last map, without __kwarg__ (salt/utils/schedule.py handle_func).
+func argumentsOf(load *value.Map) (list []any, named *value.Map) {
+	_, ofReturn := load.Get("id")
+	_, scheduled := load.Get("schedule")
+	return readArguments(givenTo(load), ofReturn && scheduled)
+}
+
+// readArguments reads the arguments of one function. bySchedule says that the schedule of a minion sent them.
+func readArguments(given []any, bySchedule bool) (list []any, named *value.Map) {
+	named = value.NewMap()
 	for i, a := range given {
 		switch a := a.(type) {
 		case *value.Map:
-			if a.Value("__kwarg__") == true || ofReturn && scheduled && i == len(given)-1 {
+			if a.Value("__kwarg__") == true || bySchedule && i == len(given)-1 {
 				named.Update(a)
 				continue
 			}

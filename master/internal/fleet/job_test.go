@@ -95,3 +95,29 @@ func BenchmarkJobOf(b *testing.B) {
 		jobOf(load)
 	}
 }
+
+// TestScopeOfSeveralFunctions checks that a run of states beside other functions has the scope of the states alone, and
+// is known as a test.
+func TestScopeOfSeveralFunctions(t *testing.T) {
+	kwargs := func(test bool) *value.Map { return value.NewMap("__kwarg__", true, "saltenv", "base", "test", test) }
+	for _, test := range []bool{true, false} {
+		alone := jobOf(value.NewMap("fun", "state.apply", "arg", []any{"web", kwargs(test)}))
+		for _, field := range []string{"arg", "fun_args"} {
+			several := jobOf(value.NewMap("fun", []any{"test.ping", "state.apply"},
+				field, []any{[]any{}, []any{"web", kwargs(test)}}))
+			if several.scope != alone.scope || several.test != test {
+				t.Errorf("%s with test=%t: %+v, alone %+v", field, test, several, alone)
+			}
+		}
+	}
+
+	two := func(second string) job {
+		return jobOf(value.NewMap("fun", []any{"state.sls", "state.sls"}, "arg", []any{[]any{"web"}, []any{second}}))
+	}
+	if two("db").scope == two("web").scope {
+		t.Error("the scope of two runs of states depends on the first alone")
+	}
+	if got := jobOf(value.NewMap("fun", []any{"test.ping", "state.apply"}, "arg", []any{int64(1)})); got.test {
+		t.Errorf("without lists of arguments: %+v", got)
+	}
+}

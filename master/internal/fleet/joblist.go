@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
 	"saltern/master/history"
+	"saltern/master/history/summary"
 	"saltern/master/jobs"
 	"saltern/master/pattern"
 	"saltern/master/value"
@@ -161,7 +161,7 @@ func (f *Fleet) jobMap(ctx context.Context, cache loads, j *foundJob, budget *in
 		started = at
 	}
 	m.Set("time", timeText(started))
-	m.Set("function", cmp.Or(j.function, strings.Join(functionsOf(load), ",")))
+	m.Set("function", cmp.Or(j.function, summary.FunctionOf(load)))
 	m.Set("user", cmp.Or(j.user, load.Str("user")))
 	if load != nil {
 		target, kind := jobs.Target(load)
@@ -217,11 +217,4 @@ func (f *Fleet) addressedBy(load *value.Map) addressed {
 		minions: max(known, int(all)),
 		pending: max(0, int(all)-known),
 	}
-}
-
-func functionsOf(load *value.Map) []string {
-	if s := load.Str("fun"); s != "" {
-		return []string{s}
-	}
-	return slices.Clip(load.Texts("fun"))
 }

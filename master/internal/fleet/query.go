@@ -196,7 +196,8 @@ func globsOf(filter *history.Filter) (wanted func(*history.Run) bool, globs bool
 	function := take(&filter.Function)
 	user := take(&filter.User)
 	return func(run *history.Run) bool {
-		return pattern.Glob(minion, run.Minion) && pattern.Glob(function, run.Function) && pattern.Glob(user, run.User)
+		return pattern.Glob(minion, run.Minion) && pattern.Glob(user, run.User) &&
+			summary.AnyFunction(run.Function, func(one string) bool { return pattern.Glob(function, one) })
 	}, globs
 }
 

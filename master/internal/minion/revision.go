@@ -36,8 +36,8 @@ const preparation = time.Minute
 func (s *Service) withRevision(ctx context.Context, c *request.Call, adopted bool) *value.Map {
 	load := c.Load
 	load.Delete(summary.RevisionField) // minions do not know it
-	states, ok := load.Value("return").(*value.Map)
-	if s.cfg.Revisions == nil || !ok || !summary.RunsStates(load.Str("fun")) {
+	states := statesOf(load)
+	if s.cfg.Revisions == nil || len(states) == 0 {
 		return load
 	}
 	if key, known := s.cfg.Keys.Lookup(c.ID); !known || key.State != keys.Accepted {
@@ -46,7 +46,7 @@ func (s *Service) withRevision(ctx context.Context, c *request.Call, adopted boo
 
 	millis := 0.0
 	changed := false
-	for _, v := range states.All() {
+	for _, v := range states {
 		state, _ := v.(*value.Map)
 		d, _ := state.Value("duration").(float64)
 		millis += max(d, 0)
@@ -71,4 +71,25 @@ func (s *Service) withRevision(ctx context.Context, c *request.Call, adopted boo
 	load = load.Clone()
 	load.Set(summary.RevisionField, revision)
 	return load
+}
+
+// statesOf returns the states in a return, of each function that runs states if there are several.
+func statesOf(load *value.Map) (states []any) {
+	answers := load.Value("return")
+	_, one := load.Value("fun").(string)
+	for i, function := range summary.Functions(load) {
+		if !summary.RunsStates(function) {
+			continue
+		}
+		answer := answers
+		if !one {
+			answer = summary.AnswerOf(answers, function, i)
+		}
+		if found, ok := answer.(*value.Map); ok {
+			for _, state := range found.All() {
+				states = append(states, state)
+			}
+		}
+	}
+	return states
 }

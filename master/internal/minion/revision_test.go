@@ -42,16 +42,23 @@ func TestRevisionOfAReturn(t *testing.T) {
 	check.Must(t, err)
 
 	for _, tt := range []struct {
-		name, fun string
-		id        string
-		ret       any
-		adopted   bool
-		want      any
-		began     time.Time
+		name    string
+		fun     any
+		id      string
+		ret     any
+		adopted bool
+		want    any
+		began   time.Time
 	}{
 		{"nothing changed", "state.apply", "web1", state(true, &value.Map{}), false, "latest", started},
 		{"changed", "state.apply", "web1", state(true, some), false, "looked", started},
 		{"would change", "state.apply", "web1", state(nil, &value.Map{}), false, "looked", started},
+		{"several functions", []any{"test.ping", "state.apply"}, "web1",
+			value.NewMap("test.ping", true, "state.apply", state(true, some)), false, "looked", started},
+		{"several functions in order", []any{"test.ping", "state.apply"}, "web1",
+			[]any{true, state(true, &value.Map{})}, false, "latest", started},
+		{"several without states", []any{"test.ping", "test.version"}, "web1",
+			value.NewMap("test.ping", true, "test.version", "3008.3"), false, nil, time.Time{}},
 		{"salt-call", "state.apply", "web1", state(true, some), true, "looked", now.Add(-time.Minute - 2*time.Second)},
 		{"below a syndic", "state.apply", "lower", state(true, some), false, nil, time.Time{}},
 		{"errors", "state.apply", "web1", []any{"no"}, false, nil, time.Time{}},

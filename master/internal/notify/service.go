@@ -206,22 +206,22 @@ func (s *Service) Returned(load *value.Map) {
 // ofReturn returns the alert of a return that failed, if a rule is about it. load is the event of the
 // return, or what the minion sent.
 func (s *Service) ofReturn(load *value.Map) (a alert.Alert, failed bool) {
-	minion, function := load.Str("id"), load.Str("fun")
-	if !s.cfg.Rules.Matches(rules.Subject{Kind: rules.Failed, Minion: minion, Function: function}) {
+	minion := load.Str("id")
+	subject := rules.Subject{
+		Kind:     rules.Failed,
+		Minion:   minion,
+		Function: summary.FunctionOf(load),
+	}
+	if !s.cfg.Rules.Matches(subject) {
 		return alert.Alert{}, false
 	}
 
-	success := true
-	if said, given := load.Get("success"); given {
-		success, _ = said.(bool)
-	}
-	retcode, _ := load.Int("retcode")
 	return alert.OfRun(alert.Run{
 		Minion:  minion,
 		JID:     load.Str("jid"),
 		User:    load.Str("user"),
 		Time:    s.cfg.Now(),
-		Summary: summary.Of(function, load.Value("return"), int(retcode), success),
+		Summary: summary.OfReturn(load),
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"saltern/internal/control"
 	"saltern/master/event"
+	"saltern/master/history/summary"
 	"saltern/master/value"
 )
 
@@ -45,7 +46,7 @@ func (u *undelivered) jobLost(peer string, load *value.Map) {
 	u.log.Error("job was not delivered to the minions of another master", "jid", load.Str("jid"), "peer", peer)
 	u.failed(control.DeliveryFault,
 		fmt.Errorf("%d since the start of the master, the last one %s (%s) to the minions of %s, which could not be reached for so long; start it again for those that have not returned",
-			n, load.Str("jid"), load.Str("fun"), peer))
+			n, load.Str("jid"), summary.FunctionOf(load), peer))
 }
 
 func (u *undelivered) fireEvent(load, data *value.Map) {

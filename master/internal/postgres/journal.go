@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -220,13 +219,7 @@ func (j *Journal) Sync() error {
 // remember reads the load of a job and remembers what returns need of it.
 func (j *Journal) remember(jid string, load *value.Map) jobFacts {
 	facts := jobFacts{user: cleanText(load.Str("user"))}
-	switch fun := load.Value("fun").(type) {
-	case string:
-		facts.function = fun
-	case []any: // several functions (salt/minion.py _thread_multi_return)
-		facts.function = strings.Join(load.Texts("fun"), ",")
-	}
-	facts.function = cleanText(facts.function)
+	facts.function = cleanText(summary.FunctionOf(load))
 
 	arguments := load.Value("arg")
 	if arguments == nil { // the load came with a return

@@ -73,7 +73,7 @@ func (q *runsQuery) build(f *history.Filter, from history.Cursor, now time.Time)
 		{"minion = %s", f.Minion},
 		{"jid = %s", f.JID},
 		{"user_name = %s", f.User},
-		{"function = %s", f.Function},
+		{"%[1]s = ANY(function || string_to_array(function, ','))", f.Function},
 		{`EXISTS (SELECT 1 FROM saltern_states s
 			WHERE s.jid = r.jid AND s.minion = r.minion AND s.kind IN ('failed', 'changed') AND s.id = %s)`, f.State},
 	} {

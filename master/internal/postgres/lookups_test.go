@@ -248,6 +248,7 @@ func TestRunsAreReadInTheOrderOfTheHistory(t *testing.T) {
 		{"a minion", history.Filter{Minion: "Z"}, 3},
 		{"a job", history.Filter{JID: jid(10)}, 3},
 		{"a user", history.Filter{User: "alice"}, 18},
+		{"a part of a function", history.Filter{Function: "apply"}, 0},
 		{"another user", history.Filter{User: "ali%"}, 0},
 		{"a state", history.Filter{State: "nginx", Function: "state.apply"}, 12},
 		{"results", history.Filter{Results: []summary.Result{summary.WouldChange, summary.Failed}}, 6},

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"saltern/master/event"
+	"saltern/master/history/summary"
 	"saltern/master/value"
 )
 
@@ -130,7 +131,7 @@ func (t *Tracker) take(e event.Event) {
 
 	jid := e.Data.Str("jid")
 	if minion := event.Returner(e.Tag); minion != "" {
-		published := t.answered(minion, jid) || isPoll(e.Data.Str("fun"))
+		published := t.answered(minion, jid) || isPoll(functionOf(e.Data))
 		if published && e.Origin != event.Peer {
 			t.presence.SawAnswer(minion, now)
 		}
@@ -144,10 +145,7 @@ func (t *Tracker) take(e event.Event) {
 
 // functionOf returns the function of a job. Several are separated by commas.
 func functionOf(data *value.Map) string {
-	function := data.Str("fun")
-	if function == "" {
-		function = strings.Join(data.Texts("fun"), ",")
-	}
+	function := summary.FunctionOf(data)
 	const longest = 255
 	return strings.Clone(function[:min(len(function), longest)])
 }

@@ -28,6 +28,8 @@ func OfRun(run Run) (a Alert, ok bool) {
 		a.Title = fmt.Sprintf("%s did not begin on %s", s.Function, run.Minion)
 	case s.Failed > 0:
 		a.Title = fmt.Sprintf("%s failed on %s: %d of %d states", s.Function, run.Minion, s.Failed, s.States())
+	case s.Retcode == 0: // the minion does not have the function, or it raised an exception
+		a.Title = fmt.Sprintf("%s failed on %s", s.Function, run.Minion)
 	default:
 		a.Title = fmt.Sprintf("%s failed on %s, return code %d", s.Function, run.Minion, s.Retcode)
 	}

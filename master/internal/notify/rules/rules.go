@@ -2,8 +2,10 @@ package rules
 
 import (
 	"slices"
+	"strings"
 	"time"
 
+	"saltern/master/history/summary"
 	"saltern/master/pattern"
 )
 
@@ -95,12 +97,19 @@ func (r *Rule) Matches(s Subject) bool {
 		}
 		return globs(r.Codes, s.Code)
 	case Failed, Drift:
-		if len(r.Functions) > 0 && !globs(r.Functions, s.Function) {
+		if len(r.Functions) > 0 && !r.hasFunction(s.Function) {
 			return false
 		}
 	}
 
 	return len(r.Minions) == 0 || globs(r.Minions, s.Minion)
+}
+
+// hasFunction reports whether one of the globs of functions matches a function, or one of several that are separated
+// by commas. They match a list of them that is cut off: the message would be lost otherwise.
+func (r *Rule) hasFunction(function string) bool {
+	isCut := strings.Contains(function, ",") && strings.HasSuffix(function, "…")
+	return isCut || summary.AnyFunction(function, func(one string) bool { return globs(r.Functions, one) })
 }
 
 func globs(patterns []string, name string) bool {

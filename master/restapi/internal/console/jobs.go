@@ -22,7 +22,7 @@ type job struct {
 func (v *visit) jobOf(jid string, m *value.Map) job {
 	j := job{
 		JID:      jid,
-		Function: briefName(value.StrMax(m.Value("Function"), maxName)),
+		Function: briefName(functionOf(m)),
 		Target:   briefName(targetText(m.Value("Target"), maxName)),
 		Type:     briefName(m.Str("Target-type")),
 		User:     briefName(m.Str("User")),
