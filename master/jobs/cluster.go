@@ -290,6 +290,16 @@ func (c *Cluster) SaveLoad(ctx context.Context, jid string, load *value.Map, min
 	return nil
 }
 
+// AddMinions implements Cache. The other masters read the minions in the shared folder.
+func (c *Cluster) AddMinions(ctx context.Context, jid string, minions []string, syndic string) error {
+	r, err := c.addMinions(ctx, jid, minions, syndic)
+	if err != nil {
+		return err
+	}
+	c.queueRecords([]*record{r})
+	return nil
+}
+
 // StageCopy shows a job that a peer has started to readers of this cache. It does not wait until
 // the copy is durable: the peer has the job.
 func (c *Cluster) StageCopy(ctx context.Context, peer, jid string, load *value.Map, minions []string) error {

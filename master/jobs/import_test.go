@@ -114,3 +114,59 @@ func TestStageOutlastsItsCaller(t *testing.T) {
 		}
 	}
 }
+
+// TestLoadAfterItsReturn: a syndic tells the load of a job to one master only, and returns of the job come to the others
+// before it. All masters have the load and the minions in the end, also when the records come twice.
+func TestLoadAfterItsReturn(t *testing.T) {
+	t.Parallel()
+	for _, elsewhere := range []bool{false, true} {
+		t.Run(fmt.Sprintf("return elsewhere first %t", elsewhere), func(t *testing.T) {
+			t.Parallel()
+			loadAfterItsReturn(t, elsewhere)
+		})
+	}
+}
+
+// loadAfterItsReturn gives a cluster a job and its returns. elsewhere means that a return comes to another master before
+// any master knows the load.
+func loadAfterItsReturn(t *testing.T, elsewhere bool) {
+	shared := t.TempDir()
+	a := member(t, "10.0.0.1", shared, t.TempDir())
+	b := member(t, "10.0.0.2", shared, t.TempDir())
+	c := member(t, "10.0.0.3", shared, t.TempDir())
+	a.peers.to = []*Cluster{b.Cluster, c.Cluster}
+	b.peers.to = []*Cluster{a.Cluster, c.Cluster}
+
+	ret := func(id string) Return {
+		return ReturnOf(value.NewMap("jid", jid1, "id", id, "fun", "state.apply", "return", true))
+	}
+	if elsewhere {
+		_, err := b.SaveReturn(await.Context(t), ret("low1"))
+		check.Must(t, err)
+	}
+	load := value.NewMap("jid", jid1, "fun", "state.apply", "user", "ann", "tgt", "low*", "tgt_type", "glob")
+	check.Must(t, a.SaveLoad(await.Context(t), jid1, load, []string{}))
+	check.Must(t, a.AddMinions(await.Context(t), jid1, []string{"low1", "low2"}, "syndic"))
+	_, err := a.SaveReturn(await.Context(t), ret("low2"))
+	check.Must(t, err)
+
+	for _, master := range []*fellow{a, b} {
+		check.Must(t, master.volume.addAndWait(t.Context()))
+	}
+	for range 2 {
+		for _, master := range []*fellow{a, b, c} {
+			check.Must(t, master.Import(t.Context()))
+			got, err := master.Load(await.Context(t), jid1)
+			check.Must(t, err)
+			_, fromReturn := got.Get("return")
+			isWhole := got.Str("user") == "ann" && got.Str("tgt") == "low*" && fmt.Sprint(got.List("Minions")) == "[low1 low2]"
+			if fromReturn || !isWhole {
+				t.Errorf("%s has the load %s", master.cfg.ID, value.Repr(got))
+			}
+		}
+		for _, master := range []*fellow{a, b, c} { // what it holds for another one, as when that is lost
+			master.wait(heldFor + time.Minute)
+			check.Must(t, master.volume.addAndWait(t.Context(), master.held.popDue(master.now())...))
+		}
+	}
+}

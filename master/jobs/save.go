@@ -174,19 +174,26 @@ func (c *Local) waitVisible(ctx context.Context, recs []*record) {
 
 // AddMinions implements Cache (local_cache.save_minions).
 func (c *Local) AddMinions(ctx context.Context, jid string, minions []string, syndic string) error {
+	_, err := c.addMinions(ctx, jid, minions, syndic)
+	return err
+}
+
+// addMinions does what AddMinions does, and returns the record.
+func (c *Local) addMinions(ctx context.Context, jid string, minions []string, syndic string) (*record, error) {
 	if err := checkJID(jid); err != nil {
-		return err
+		return nil, err
 	}
 	if syndic != "" {
 		if err := checkID(syndic); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	list, err := c.packBounded("minion list", unionTexts(minions))
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return c.submitAndWait(ctx, &record{kind: kindMinions, jid: jid, id: syndic, a: list})
+	r := &record{kind: kindMinions, jid: jid, id: syndic, a: list}
+	return r, c.submitAndWait(ctx, r)
 }
 
 // UpdateEndtime implements Cache (local_cache.update_endtime).

@@ -27,12 +27,13 @@ func (s *Service) onSyndicReturn(ctx context.Context, c *request.Call) (any, err
 
 	for _, l := range c.Load.List("load") {
 		load, _ := l.(*value.Map)
-		if err := s.keepLowerLoad(ctx, c.ID, load.Str("jid"), load.Map("load")); err != nil {
+		user, err := s.keepLowerLoad(ctx, c.ID, load.Str("jid"), load.Map("load"))
+		if err != nil {
 			return nil, err
 		}
 		ids := load.Map("return").Keys()
 		slices.Sort(ids)
-		if err := s.syndicReturn(ctx, c, load, ids); err != nil {
+		if err := s.syndicReturn(ctx, c, load, ids, user); err != nil {
 			return nil, err
 		}
 	}
@@ -43,21 +44,21 @@ func (s *Service) onSyndicReturn(ctx context.Context, c *request.Call) (any, err
 // keepLowerLoad stores the load of a job that was begun below a syndic, and its minions. A syndic
 // sends the load with the first returns of the job (salt/minion.py SyndicManager._process_event,
 // salt/master.py _syndic_return). The load of a job of this cluster is never replaced; a job that is
-// known by a return alone has none.
-func (s *Service) keepLowerLoad(ctx context.Context, syndic, jid string, load *value.Map) error {
+// known by a return alone has none. keepLowerLoad returns the user of the job that the cluster knows then, or "".
+func (s *Service) keepLowerLoad(ctx context.Context, syndic, jid string, load *value.Map) (user string, err error) {
 	if load.Len() == 0 || !jobs.Valid(jid) || !s.cfg.Options.JobCache || s.cfg.Options.ExtJobCache != "" {
-		return nil
+		return "", nil
 	}
 
 	known, err := s.cfg.Jobs.Load(ctx, jid)
 	if errors.Is(err, jobs.ErrBrokenLoad) {
-		return nil
+		return "", nil
 	}
 	if err != nil {
-		return unanswered(fmt.Errorf("read job %s of syndic %s: %w", jid, syndic, err))
+		return "", unanswered(fmt.Errorf("read job %s of syndic %s: %w", jid, syndic, err))
 	}
 	if _, published := known.Get("tgt"); published {
-		return nil
+		return known.Str("user"), nil
 	}
 
 	ids := s.lowerMinions(load.Texts("Minions"))
@@ -67,7 +68,7 @@ func (s *Service) keepLowerLoad(ctx context.Context, syndic, jid string, load *v
 	kept.Set("jid", jid)
 	if !s.quota.chargeReturn(syndic, event.Weight(load)+returnFiles, s.cfg.Now()) {
 		s.cfg.Quiet.Error("a job below a syndic is not kept: it is over saltern_job_cache_quota", "syndic", syndic, "jid", jid)
-		return nil
+		return "", nil
 	}
 
 	err = s.cfg.Jobs.SaveLoad(ctx, jid, kept, []string{})
@@ -76,13 +77,13 @@ func (s *Service) keepLowerLoad(ctx context.Context, syndic, jid string, load *v
 	}
 	if errors.Is(err, jobs.ErrTooLarge) {
 		s.cfg.Quiet.Error("a job below a syndic is too large to be kept", "syndic", syndic, "jid", jid, "error", err)
-		return nil
+		return "", nil
 	}
 	s.cfg.Problem(control.JobCacheFault, err)
 	if err != nil {
-		return unanswered(fmt.Errorf("keep job %s of syndic %s: %w", jid, syndic, err))
+		return "", unanswered(fmt.Errorf("keep job %s of syndic %s: %w", jid, syndic, err))
 	}
-	return nil
+	return kept.Str("user"), nil
 }
 
 // notOfLoads are the fields that the load of a job below a syndic may not have: secrets, marks of
@@ -101,7 +102,9 @@ func (s *Service) lowerMinions(ids []string) (lower []string) {
 	return lower
 }
 
-func (s *Service) syndicReturn(ctx context.Context, c *request.Call, load *value.Map, ids []string) error {
+// syndicReturn stores returns of minions below a syndic. user is the user of the job, or "": with the return the peers
+// learn it before the load.
+func (s *Service) syndicReturn(ctx context.Context, c *request.Call, load *value.Map, ids []string, user string) error {
 	for _, id := range ids {
 		if keys.ValidID(id) != nil {
 			continue
@@ -121,6 +124,9 @@ func (s *Service) syndicReturn(ctx context.Context, c *request.Call, load *value
 		}
 
 		ret.Set("id", id)
+		if user != "" && len(user) <= maxUser { // each return repeats it
+			ret.Set("user", user)
+		}
 		if _, err := s.onReturn(ctx, &request.Call{ID: id, Load: ret, From: c.From}); err != nil {
 			return err
 		}
@@ -128,6 +134,9 @@ func (s *Service) syndicReturn(ctx context.Context, c *request.Call, load *value
 
 	return nil
 }
+
+// maxUser bounds the user that returns of minions below a syndic repeat, in bytes.
+const maxUser = 255
 
 // maxLowerMinions bounds how many minions one event of a syndic adds to a job.
 const maxLowerMinions = 20_000

@@ -184,7 +184,18 @@ func TestJobBegunBelowASyndic(t *testing.T) {
 	hostile := load(begun)
 	hostile.Update(value.NewMap("key", "secret", "only_minions", true, "account", "ann", "saltern_eauth", "pam",
 		"chosen_jid", true, "saltern_batch", value.NewMap("minions", int64(9), "size", int64(1)), "saltern_saved", value.NewMap("job", "x"), "jid", attackJID))
+	r.ListenToBus()
+	r.NewEvents() // the reader is there
 	tell(begun, hostile)
+	var users []string
+	for _, e := range r.NewEvents() {
+		if e.Tag == event.Tag("job", begun, "ret", "below") {
+			users = append(users, e.Data.Str("user"))
+		}
+	}
+	if !slices.Equal(users, []string{"ann"}) {
+		t.Errorf("the return names the users %q", users)
+	}
 
 	got, err := r.Parts.Jobs.Load(t.Context(), begun)
 	check.Must(t, err)
