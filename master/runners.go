@@ -107,6 +107,7 @@ func (m *Master) runnerEnv() *runner.Env {
 		Targets:   m.targets,
 		Resources: m.resources,
 		Keys:      runner.OnKeys(m.keys),
+		Syndics:   m.syndics,
 		Presence:  m.presence,
 		Files:     fileserver.Runners{Server: m.files, Newest: m.newestForRunners, All: m.newestEverywhere},
 		Pillar:    pillar.Runners{Service: m.pillars, Newest: m.newestForRunners},

@@ -31,15 +31,16 @@ const (
 
 func (s *Server) newConsole() (*console.Console, error) {
 	cfg := console.Config{
-		Prefix:  strings.TrimSuffix(s.opts.RootPrefix, "/"),
-		Secure:  s.opts.Cert != "",
-		Version: release.Version(),
-		Cluster: s.master.ClusterID != "",
-		Name:    s.master.ClusterID,
-		Nodes:   s.master.Door != "",
-		Systems: slices.Sorted(slices.Values(s.master.ExternalAuth.Keys())),
-		Log:     s.quiet,
-		Now:     s.now,
+		Prefix:       strings.TrimSuffix(s.opts.RootPrefix, "/"),
+		Secure:       s.opts.Cert != "",
+		Version:      release.Version(),
+		Cluster:      s.master.ClusterID != "",
+		Name:         s.master.ClusterID,
+		LowerMasters: s.master.OrderMasters,
+		Nodes:        s.master.Door != "",
+		Systems:      slices.Sorted(slices.Values(s.master.ExternalAuth.Keys())),
+		Log:          s.quiet,
+		Now:          s.now,
 	}
 
 	if o, asks := s.master.OIDCOptions(); asks {

@@ -24,6 +24,7 @@ type Env struct {
 	Targets   Targets
 	Resources target.Resources
 	Keys      Keys
+	Syndics   Syndics // may be nil: none is known
 	Presence  Presence
 	Files     Files
 	Pillar    Pillar
@@ -111,6 +112,12 @@ type Targets interface {
 	// only exact values, and a minion without cached data never matches
 	// (CkMinions._check_compound_pillar_exact_minions, not greedy).
 	MatchExact(compound string) ([]string, error)
+}
+
+// Syndics knows which minions are syndics.
+type Syndics interface {
+	// Known reports whether a minion is a syndic, which answers no job itself.
+	Known(id string) bool
 }
 
 // Keys is the store of keys as runners use it.

@@ -199,6 +199,9 @@ func (c *call) jobBody(jid string, batch bool) (*value.Map, error) {
 		}
 	}
 	out.Set("Result", result)
+	if mute := c.muteSyndics(load, result); len(mute) > 0 {
+		out.Set("Syndics", anyList(mute))
+	}
 	of := load.Map(jobs.BatchField)
 	if batch && (of != nil || load.Len() == 0) { // a batch that waits for others has no load yet
 		if state := c.batchOf(jid, of); state.Len() > 0 {
@@ -206,6 +209,21 @@ func (c *call) jobBody(jid string, batch bool) (*value.Map, error) {
 		}
 	}
 	return out, c.endtime(jid, out)
+}
+
+// muteSyndics returns the syndics among the minions of a job that have not answered it. Salt does not tell them
+// from minions that are away.
+func (c *call) muteSyndics(load, returns *value.Map) (mute []string) {
+	if c.Syndics == nil {
+		return nil
+	}
+	for _, e := range load.List("Minions") {
+		id, _ := e.(string)
+		if c.Syndics.Known(id) && returns.Map(id) == nil {
+			mute = append(mute, id)
+		}
+	}
+	return mute
 }
 
 func (c *call) printJob(jid string) (any, error) {

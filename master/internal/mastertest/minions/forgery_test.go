@@ -292,6 +292,12 @@ func TestMinionsBelowASyndic(t *testing.T) {
 			t.Errorf("the job does not list %s: %v", id, load.Texts("Minions"))
 		}
 	}
+	await.That(t, "the job says which of its minions is a syndic", func() bool {
+		listed, err := r.Parts.Runs.Call(t.Context(), "jobs.list_job", []any{jid}, nil)
+		check.Must(t, err)
+		job, _ := listed.(*value.Map)
+		return slices.Equal(job.Texts("Syndics"), []string{"syndic"})
+	})
 	if load, err = r.Parts.Jobs.Load(t.Context(), attackJID); err != nil || load != nil {
 		t.Errorf("a job of a syndic's making: %v, %v", load, err)
 	}

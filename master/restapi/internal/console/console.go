@@ -29,16 +29,18 @@ const Dir = "/console"
 
 // Config configures a Console.
 type Config struct {
-	Prefix  string   // root_prefix without a slash at its end; "" without a prefix
-	Secure  bool     // browsers reach the console by TLS
-	Version string   // version of the program
-	Cluster bool     // the master is one of several in a cluster
-	Name    string   // of the cluster; "" without one
-	Nodes   bool     // a supervisor monitors the master and reports the state of the nodes
-	Systems []string // names of the systems in external_auth that the log-in page offers
-	SignIn  SignIn   // log-in by an OpenID provider, besides passwords
-	Log     *slog.Logger
-	Now     func() time.Time
+	Prefix  string // root_prefix without a slash at its end; "" without a prefix
+	Secure  bool   // browsers reach the console by TLS
+	Version string // version of the program
+	Cluster bool   // the master is one of several in a cluster
+	Name    string // of the cluster; "" without one
+	// LowerMasters means that minions below syndics, which this master does not list, get jobs, too.
+	LowerMasters bool
+	Nodes        bool     // a supervisor monitors the master and reports the state of the nodes
+	Systems      []string // names of the systems in external_auth that the log-in page offers
+	SignIn       SignIn   // log-in by an OpenID provider, besides passwords
+	Log          *slog.Logger
+	Now          func() time.Time
 }
 
 // Console creates the pages. Its methods may be called concurrently.

@@ -331,8 +331,9 @@ func results(m *value.Map) []minionResult {
 		})
 	}
 
+	mute := m.Texts("Syndics") // they answer nothing
 	for _, id := range m.Texts("Minions") {
-		if _, ok := got.Get(id); !ok {
+		if _, ok := got.Get(id); !ok && !slices.Contains(mute, id) {
 			out = append(out, minionResult{ID: id, Word: wordWaiting, Class: "differs", Unanswered: true})
 		}
 	}

@@ -146,6 +146,19 @@ func TestJobHasTheHistoryResults(t *testing.T) {
 	}
 }
 
+// TestSyndicIsNoMinionOfAJob: a syndic that answers nothing is in no row; one that has answered is.
+func TestSyndicIsNoMinionOfAJob(t *testing.T) {
+	m := value.NewMap("Function", "test.ping", "Minions", []any{"mid", "web1", "both"}, "Syndics", []any{"mid"},
+		"Result", value.NewMap("both", value.NewMap("return", true, "retcode", int64(0))))
+	var rows []string
+	for _, row := range results(m) {
+		rows = append(rows, row.ID+" "+row.Word)
+	}
+	if got := strings.Join(rows, ", "); got != "web1 no answer yet, both ok" {
+		t.Error(got)
+	}
+}
+
 // TestNumbersOfAJobLeadToItsMinions: each number of a job's page leads to as many minions as it says.
 func TestNumbersOfAJobLeadToItsMinions(t *testing.T) {
 	t.Parallel()

@@ -22,6 +22,7 @@ const manyMinions = 20
 // runPage is the data of the form for a job.
 type runPage struct {
 	target
+	Below    bool   // minions below syndics, who are not counted, get the job, too
 	Kind     string // see runKinds
 	Kinds    []runKind
 	Fun, Arg string
@@ -134,6 +135,7 @@ func prepareRun(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		}
 
 		d.setPreview(ids, problem == "")
+		d.Below = c.reachesBelow(d.target)
 		if doc && len(ids) > 0 && d.Fun != "" {
 			if err := tell(d.document(ctx, v, ids)); err != nil {
 				return Answer{}, err
@@ -373,6 +375,7 @@ func (d *runPage) isForMany(c *Console, ctx context.Context, v *visit) (bool, er
 		return d.Type != "glob" || strings.ContainsAny(d.Target, "*?["), nil
 	}
 
+	d.Below = c.reachesBelow(d.target)
 	ids, err := c.preview(ctx, v, d.target)
 	if r, ok := errors.AsType[*Refusal](err); ok && r.Code != http.StatusServiceUnavailable {
 		return true, nil
@@ -382,7 +385,14 @@ func (d *runPage) isForMany(c *Console, ctx context.Context, v *visit) (bool, er
 	}
 
 	d.setPreview(ids, true)
-	return d.N > manyMinions, nil
+	return d.N > manyMinions || d.Below, nil
+}
+
+// reachesBelow reports whether a job may get to minions below syndics, which only their masters know: whether the
+// target is more than the names of minions.
+func (c *Console) reachesBelow(t target) bool {
+	named := t.Type == "list" || t.Type == "glob" && !strings.ContainsAny(t.Target, "*?[")
+	return c.cfg.LowerMasters && !named
 }
 
 // differsFrom returns how the target has changed for the worse since the confirmation was shown, or "".

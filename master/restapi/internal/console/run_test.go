@@ -113,6 +113,38 @@ func TestRefusedForms(t *testing.T) {
 	}
 }
 
+// TestTargetsReachBelowSyndics: with lower masters nobody knows how many minions a wildcard selects. The pages say so, and
+// a job that may change something is confirmed first. Names of minions are counted as always.
+func TestTargetsReachBelowSyndics(t *testing.T) {
+	const says = "below syndics"
+	for _, lower := range []bool{false, true} {
+		c := newConsole(t, "")
+		c.cfg.LowerMasters = lower
+		for target, wild := range map[string]bool{"*": true, "web*": true, "web1": false} {
+			m := newAsking()
+			m.answers["presence.minions"] = theMinions("web1", "web2")
+			below := lower && wild
+			if a := ask(t, c, m, http.MethodGet, "/run?kind=minions&look=1&tgt="+url.QueryEscape(target), nil); strings.Contains(a.Body, says) != below {
+				t.Errorf("lower masters %t, %s: %d\n%s", lower, target, a.Code, a.Body)
+			}
+
+			a := ask(t, c, m, http.MethodPost, "/run", runForm("tgt", target, "fun", "cmd.run", "arg", "id"))
+			if asks := m.started() == nil; asks != below || asks != strings.Contains(a.Body, says) {
+				t.Errorf("lower masters %t, %s: %d, asks %t\n%s", lower, target, a.Code, asks, a.Body)
+			}
+			if !below {
+				continue
+			}
+			form := confirmed(a.Body)
+			form.Set("arg", "id")
+			form.Set("sure", "1")
+			if a = ask(t, c, m, http.MethodPost, "/run", form); a.Code != http.StatusSeeOther || m.started() == nil {
+				t.Errorf("%s, confirmed: %d", target, a.Code)
+			}
+		}
+	}
+}
+
 // TestManyMinions: a job that may change something on many minions is confirmed first, with what it
 // does and on whom; one that changes nothing is not.
 func TestManyMinions(t *testing.T) {
