@@ -48,11 +48,17 @@ type sentJob struct {
 
 func startLower(t *testing.T) *lower {
 	r := mastertest.Start(t, belowUsers)
+	return startLowerAt(t, r, r)
+}
+
+// startLowerAt plays minions that are connected to one master, while saved jobs run at another one.
+func startLowerAt(t *testing.T, r, theirs *mastertest.Master) *lower {
 	l := &lower{
 		caller: &caller{r, r.Parts.Bus.Subscribe("test", 10_000, event.Prefix("salt/"))},
-		mid:    r.AcceptedMinion("mid", "min6"),
-		real:   r.AcceptedMinion("real1", "min7"),
+		mid:    theirs.AcceptedMinion("mid", "min6"),
+		real:   theirs.AcceptedMinion("real1", "min7"),
 	}
+	await.That(t, "the master knows both keys", func() bool { return len(r.Parts.Keys.Accepted()) == 2 })
 	t.Cleanup(l.sub.Close)
 	l.must("saved.set_target", "name", "lrm", "expression", "[lrm]*")
 	l.must("saved.set_target", "name", "low", "expression", "low*")
@@ -214,6 +220,23 @@ func TestSavedJobsBelowASyndic(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestSavedJobsBelowASyndicOfAnotherMaster: the same if the syndic is connected to another master of the cluster.
+func TestSavedJobsBelowASyndicOfAnotherMaster(t *testing.T) {
+	t.Parallel()
+	ms := mastertest.StartCluster(t, 2, belowUsers)
+	mastertest.AwaitLinks(t, ms)
+	l := startLowerAt(t, ms[0], ms[1])
+	want := []string{"low.two", "low1", "real1"}
+	l.must("saved.set_job", "name", "both", "target", "lrm", "test_first", true, "batch", "2", "stop_above", int64(0),
+		"function", "state.apply", "args", []any{"ok"})
+	for range 2 { // the syndic becomes known by the first run
+		result, failure := l.run("root", "both")
+		if got := l.ran(result); failure != "" || !slices.Equal(got, want) {
+			t.Errorf("%q; sent: %v", failure, l.sent)
+		}
+	}
 }
 
 // ran returns who has run the job of a result in earnest, when all its minions have.
