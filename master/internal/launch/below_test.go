@@ -39,14 +39,19 @@ func (b *belowSyndic) launcher(t *testing.T, known ...string) (*Launcher, *[]*va
 		c.Syndics = someSyndics(known)
 		c.Publish = func(_ context.Context, load *value.Map, _ []string) error {
 			published = append(published, load)
-			go b.play(t, bus, load)
+			busy := b.busy
+			if load.Str("fun") == findJob {
+				b.busy = nil
+			}
+			go b.play(t, bus, load, busy)
 			return nil
 		}
 	})
 	return l, &published
 }
 
-func (b *belowSyndic) play(t *testing.T, bus *event.Bus, load *value.Map) {
+// play has the minions return a job. Those in busy say that they still run it.
+func (b *belowSyndic) play(t *testing.T, bus *event.Bus, load *value.Map, busy []string) {
 	jid := load.Str("jid")
 	returns := func(ids []string, ret any) {
 		for _, id := range ids {
@@ -54,8 +59,7 @@ func (b *belowSyndic) play(t *testing.T, bus *event.Bus, load *value.Map) {
 		}
 	}
 	if load.Str("fun") == findJob {
-		returns(b.busy, value.NewMap("jid", "1"))
-		b.busy = nil
+		returns(busy, value.NewMap("jid", "1"))
 		return
 	}
 
