@@ -2,12 +2,14 @@ package postgres
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -88,13 +90,21 @@ func someMap(random *rand.Rand, depth int) *value.Map {
 	return m
 }
 
+// debianPython is where Debian's python3-psycopg2 is.
+const debianPython = "/usr/lib/python3/dist-packages"
+
 // TestSaltWritesTheSameEvents compares the rows of a master with those of a real Salt for the same events. It needs
-// the Python of a Salt, and a folder with psycopg2 (pip install --target).
+// the Python of a Salt, and psycopg2: Debian's, or that in the folder SALTERN_PSYCOPG2 (pip install --target).
 func TestSaltWritesTheSameEvents(t *testing.T) {
-	python, psycopg2 := os.Getenv("SALTERN_PYTHON"), os.Getenv("SALTERN_PSYCOPG2")
-	if python == "" || psycopg2 == "" {
-		t.Skip("SKIPPED: set SALTERN_PYTHON to a Python with Salt's library, SALTERN_PSYCOPG2 to a folder with psycopg2")
+	python := os.Getenv("SALTERN_PYTHON")
+	if python == "" {
+		t.Skip("SKIPPED: set SALTERN_PYTHON to a Python with Salt's library")
 	}
+	psycopg2 := cmp.Or(os.Getenv("SALTERN_PSYCOPG2"), debianPython)
+	if found, _ := filepath.Glob(psycopg2 + "/psycopg2/_psycopg.*"); len(found) == 0 {
+		t.Skipf("SKIPPED: there is no psycopg2 in %s (apt-get install python3-psycopg2)", psycopg2)
+	}
+
 	s := sharedServer(t)
 	ours, salts := s.database(t), s.database(t)
 	r := openEventRig(t, t.TempDir(), ours, nil)
