@@ -136,7 +136,13 @@ var (
 )
 
 // AddJob implements [jobs.JobArchive].
-func (a *archives) AddJob(j jobs.ArchivedJob) error { return a.journal.AddJob(j) }
+func (a *archives) AddJob(j jobs.ArchivedJob) error {
+	var err error
+	if a.recorder != nil {
+		err = a.recorder.AddJob(j)
+	}
+	return errors.Join(err, a.journal.AddJob(j))
+}
 
 // Add implements [jobs.Archive].
 func (a *archives) Add(r jobs.Archived) error {

@@ -31,6 +31,8 @@ type failingHistory struct {
 
 func (h *failingHistory) Misses(*history.Run) (bool, error) { return false, nil }
 
+func (h *failingHistory) Amend(history.Run) error { return h.err }
+
 func (h *failingHistory) Append(run history.Run) error {
 	if h.err == nil {
 		h.runs++

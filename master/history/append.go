@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -46,7 +47,7 @@ func (c *chunk) add(run *Run, oversized bool, now time.Time) {
 		user:        []byte(run.User[:min(len(run.User), maxText)]),
 		function:    []byte(run.Function[:min(len(run.Function), maxText)]),
 		summary:     summary.Append(nil, run.Summary),
-		returnBytes: len(run.Return),
+		returnBytes: cmp.Or(len(run.Return), run.ReturnBytes),
 		bodyBytes:   len(run.Return),
 	}
 	if oversized {
@@ -71,7 +72,14 @@ func (c *chunk) add(run *Run, oversized bool, now time.Time) {
 // at once; the run is durable when Sync has returned nil. After an error the run is not stored. The
 // caller may try again, except after ErrRun and ErrClosed: the disk may be full, for instance, with
 // no segment left to remove.
-func (s *Store) Append(run Run) error {
+func (s *Store) Append(run Run) error { return s.put(run, false) }
+
+// Amend stores a run again that Append has stored, with another user, function or summary. From then on Query returns
+// this one instead; a crash before Sync may bring the former one back. The time must be the same.
+func (s *Store) Amend(run Run) error { return s.put(run, true) }
+
+// put stores a run, unless there is one of its minion and job already. again means that it replaces that one.
+func (s *Store) put(run Run, again bool) error {
 	if err := checkRun(&run); err != nil {
 		return err
 	}
@@ -82,9 +90,12 @@ func (s *Store) Append(run Run) error {
 		return ErrClosed
 	}
 
-	known, err := s.contains(run.JID, run.Minion)
-	if err != nil {
-		return fmt.Errorf("history: look for the run: %w", err)
+	known := false
+	if !again {
+		var err error
+		if known, err = s.contains(run.JID, run.Minion); err != nil {
+			return fmt.Errorf("history: look for the run: %w", err)
+		}
 	}
 
 	full := len(s.chunk.rows) >= s.cfg.chunkRows || len(s.chunk.body) >= chunkBody

@@ -17,6 +17,7 @@
 // Promises:
 //   - What was appended before Sync returned nil survives a power cut. What was appended later may
 //     be lost; the caller's journal repeats it, and a run that is here already is not stored again.
+//   - A run that is amended is a row again; readers take the row that was stored last.
 //   - A torn end of the newest segment is cut off. Damage elsewhere is skipped, counted and logged.
 //   - Readers do not lock out Append while they read the disk.
 //

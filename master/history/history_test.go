@@ -625,3 +625,74 @@ func TestCursorAfterARun(t *testing.T) {
 		}
 	}
 }
+
+// TestAmendedRun: of a run that was amended readers get what was stored last, once, wherever both are.
+func TestAmendedRun(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	cfg := Config{Dir: t.TempDir(), Now: time.Now, Log: log, segmentRuns: 3, chunkRows: 1}
+	store, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := time.Now().Add(-time.Hour).Truncate(time.Second)
+	write := func(put func(Run) error, number int, user string) {
+		t.Helper()
+		err := put(Run{
+			Minion:   fmt.Sprint("m", number%4),
+			JID:      fmt.Sprint("2026010100000000000", number/4),
+			Function: "test.ping",
+			User:     user,
+			Time:     at.Add(time.Duration(number/2) * time.Second),
+			Return:   []byte("return of " + user),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for number := range 16 {
+		write(store.Append, number, "first")
+	}
+	for _, user := range []string{"second", "third"} {
+		for number := range 16 {
+			if number%2 == 0 {
+				write(store.Amend, number, user)
+			}
+		}
+	}
+
+	for _, state := range []string{"while it is written", "after the next start"} {
+		for _, limit := range []int{1, 5, 100} {
+			users := map[string]int{}
+			for from := Cursor(""); ; {
+				page, err := store.Query(t.Context(), Filter{Returns: true}, limit, from)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, run := range page.Runs {
+					users[run.User]++
+					if string(run.Return) != "return of "+run.User {
+						t.Errorf("%s: %s has the %s", state, run.User, run.Return)
+					}
+				}
+				if from = page.Next; from == "" {
+					break
+				}
+			}
+			if users["first"] != 8 || users["third"] != 8 || len(users) != 2 {
+				t.Errorf("%s, %d a page: %v", state, limit, users)
+			}
+		}
+		page, err := store.Query(t.Context(), Filter{User: "third", JID: "20260101000000000001"}, 0, "")
+		if err != nil || len(page.Runs) != 2 {
+			t.Errorf("%s: %d runs of a job by the last user, %v", state, len(page.Runs), err)
+		}
+
+		if err := store.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if store, err = Open(cfg); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_ = store.Close()
+}

@@ -184,7 +184,21 @@ type foundRow struct {
 	position position
 	segment  *segment // nil: the row is in memory
 	offset   int64    // of its chunk in the segment
+	number   int      // of the row in its chunk
 	body     []byte   // of its chunk, if that is in memory
+}
+
+// isLater reports whether a row was stored after another one.
+func (r *foundRow) isLater(other *foundRow) bool {
+	switch {
+	case r.segment == nil || other.segment == nil:
+		return r.segment == nil && (other.segment != nil || r.number > other.number)
+	case r.segment.number != other.segment.number:
+		return r.segment.number > other.segment.number
+	case r.offset != other.offset:
+		return r.offset > other.offset
+	}
+	return r.number > other.number
 }
 
 // begin takes a snapshot of what Append may change: the list of segments, the chunks of the newest
@@ -227,12 +241,13 @@ func (q *query) addPiece(from int64, p piece) {
 // returns errDamaged if it cannot read the rows to their end.
 func (q *query) addRows(rows []byte, where foundRow) error {
 	r := readRows(rows)
-	for r.next() {
+	for number := 0; r.next(); number++ {
 		if r.row.time < q.earliest || r.row.time > q.latest || !q.filter.matches(&r.row) {
 			continue
 		}
 		found := where
 		found.row = r.row
+		found.number = number
 		found.position = position{r.row.time, string(r.row.jid), string(r.row.minion)}
 		if q.after == nil || q.after.before(found.position) {
 			q.addFound(found)
@@ -274,7 +289,7 @@ func (q *query) page(ctx context.Context) (Page, error) {
 			continue
 		}
 
-		if len(q.found) > 0 && q.found[0].position == last { // the same run, in a restored file
+		if len(q.found) > 0 && q.found[0].position == last { // the same run, amended since, or in a restored file
 			heap.Pop(&q.found)
 			continue
 		}
@@ -364,14 +379,19 @@ func (h pieces) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
 func (h *pieces) Push(x any)        { *h = append(*h, x.(piece)) }
 func (h *pieces) Pop() any          { return pop((*[]piece)(h)) }
 
-// found is a heap of rows in the order of the list.
+// found is a heap of rows in the order of the list. Of the same run the row comes first that was stored last.
 type found []foundRow
 
-func (h found) Len() int           { return len(h) }
-func (h found) Less(i, j int) bool { return h[i].position.before(h[j].position) }
-func (h found) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *found) Push(x any)        { *h = append(*h, x.(foundRow)) }
-func (h *found) Pop() any          { return pop((*[]foundRow)(h)) }
+func (h found) Len() int      { return len(h) }
+func (h found) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *found) Push(x any)   { *h = append(*h, x.(foundRow)) }
+func (h *found) Pop() any     { return pop((*[]foundRow)(h)) }
+func (h found) Less(i, j int) bool {
+	if h[i].position == h[j].position {
+		return h[i].isLater(&h[j])
+	}
+	return h[i].position.before(h[j].position)
+}
 
 func pop[T any](list *[]T) T {
 	var zero T

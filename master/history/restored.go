@@ -337,7 +337,7 @@ func (s *Store) writeMissing(ctx context.Context, g *segment, missing map[uint64
 		if end := w.bodyAt + w.bodyBytes; end <= len(body) {
 			run.Return = body[w.bodyAt:end]
 		}
-		return rest.Append(run)
+		return rest.Amend(run) // the segment may have an amended run twice, the later one last
 	})
 	if err := errors.Join(err, rest.Close()); err != nil {
 		return nil, fmt.Errorf("write the runs that are missing: %w", err)

@@ -25,8 +25,8 @@ type Archive interface {
 // its content.
 var ErrLeftOut = errors.New("left out of the archive")
 
-// JobArchive is an Archive that takes the loads of jobs as well. A load comes before the returns of
-// its job, and may come again like a return.
+// JobArchive is an Archive that takes the loads of jobs as well. A load may come again like a return. It comes before
+// the returns of its job, unless another master hands it over later.
 type JobArchive interface {
 	Archive
 	AddJob(j ArchivedJob) error
@@ -37,6 +37,8 @@ type ArchivedJob struct {
 	JID  string
 	Time time.Time // when a master took the load
 	Load *value.Map
+	// LoadOf is that of an Archived. For this job it may return another load, which outranks Load.
+	LoadOf func(jid string) *value.Map
 }
 
 // Archived is a return for an Archive.
@@ -50,6 +52,8 @@ type Archived struct {
 	Out    []byte // content of out.p, or nil if the function asked for no outputter
 	// Load returns the load of the job, or nil if it has none. It reads a file.
 	Load func() *value.Map
+	// LoadOf returns the load of any job, or nil if it has none.
+	LoadOf func(jid string) *value.Map
 }
 
 // archivePatience is how long the archive may fail before the cache goes on without it.
@@ -127,7 +131,12 @@ func (c *Local) passToArchive(r *record) error {
 	if err != nil || !isMap {
 		return nil // the job cache reports it to whoever reads the load
 	}
-	return archive.AddJob(ArchivedJob{JID: r.jid, Time: time.Unix(0, r.time), Load: load})
+	return archive.AddJob(ArchivedJob{
+		JID:    r.jid,
+		Time:   time.Unix(0, r.time),
+		Load:   load,
+		LoadOf: c.loadOf,
+	})
 }
 
 // archivedOf returns the return of a record for the archive.
@@ -140,6 +149,7 @@ func (c *Local) archivedOf(r *record) Archived {
 		Return: r.a,
 		Out:    r.b,
 		Load:   func() *value.Map { return c.loadOf(r.jid) },
+		LoadOf: c.loadOf,
 	}
 }
 

@@ -3,7 +3,6 @@ package fleet
 import (
 	"hash/fnv"
 	"slices"
-	"time"
 
 	"saltern/master/history"
 	"saltern/master/history/summary"
@@ -11,36 +10,40 @@ import (
 
 // compare sets the cause of each state that changed or would change something, by comparing a run with
 // the one before of the same states. scope 0 means that the run cannot be compared.
-func (t *Table) compare(run *history.Run, scope uint64, now time.Time) {
-	s := &run.Summary
-	if len(s.ChangedStates) == 0 {
+func (t *Table) compare(run *history.Run, scope uint64) {
+	if len(run.Summary.ChangedStates) == 0 {
 		return
 	}
 
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	before := t.baselineOf(run, scope, now)
-	for i := range s.ChangedStates {
-		s.ChangedStates[i].Cause = before.causeOf(&s.ChangedStates[i], s.Revision)
-	}
+	t.entries[run.Minion].baselineOf(scope, orderOf(run.JID, run.Time)).explain(&run.Summary)
 }
 
-// baselineOf returns the run with which a run is compared, or nil. A run of a master whose clock was ahead
-// is none: nobody knows whether it was before this one.
-func (t *Table) baselineOf(run *history.Run, scope uint64, now time.Time) *baseline {
-	e := t.entries[run.Minion]
+// baselineOf returns the latest baseline of some states before an order, or nil. e may be nil.
+func (e *entry) baselineOf(scope uint64, order string) *baseline {
 	if e == nil || scope == 0 {
 		return nil
 	}
-	order := orderOf(run.JID, run.Time)
+	var found *baseline
 	for i := range e.baselines {
 		b := &e.baselines[i]
-		unsure := isAhead(b.order, now) && !isAhead(order, now)
-		if b.scope == scope && b.order < order && !unsure {
-			return b
+		if b.scope == scope && b.order < order && (found == nil || b.order > found.order) {
+			found = b
 		}
 	}
-	return nil
+	return found
+}
+
+// explain sets the causes of a run that is compared with b, which may be nil. It reports whether it has changed one.
+func (b *baseline) explain(s *summary.Summary) (changed bool) {
+	for i := range s.ChangedStates {
+		state := &s.ChangedStates[i]
+		cause := b.causeOf(state, s.Revision)
+		changed = changed || cause != state.Cause
+		state.Cause = cause
+	}
+	return changed
 }
 
 // causeOf returns why a state changed something. b may be nil: there is no run to compare with.

@@ -14,6 +14,9 @@
 // the minion what the second run changes: drift. The master that takes a return puts the revision
 // into it ([Revisions]), so that all masters compare the same.
 //
+// A master that was away hears of runs in another order than the others: of a run before its job, or
+// before the run that it is compared with. It then amends the history, so that it says the same (settle.go).
+//
 // The caller calls Recorder.Sync before its journal forgets returns. Sync saves the table. After a
 // crash the journal adds again what the saved table lacks. Without a saved table, New makes the
 // table from the history.

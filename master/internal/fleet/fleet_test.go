@@ -29,10 +29,11 @@ type bench struct {
 	recorder *Recorder
 	now      time.Time
 	jid      string // of the last run
+	loads    map[string]*value.Map
 }
 
 func newBench(t *testing.T) *bench {
-	b := &bench{T: t, dir: t.TempDir(), now: start}
+	b := &bench{T: t, dir: t.TempDir(), now: start, loads: map[string]*value.Map{}}
 	b.open()
 	t.Cleanup(func() { _ = b.store.Close() })
 	return b
@@ -99,12 +100,14 @@ func (b *bench) archived(minion, fun, revision string, ret any, arg ...any) jobs
 		b.Fatal(err)
 	}
 	load := value.NewMap("fun", fun, "user", "alice", "arg", arg)
+	b.loads[b.jid] = load
 	return jobs.Archived{
 		JID:    b.jid,
 		Minion: minion,
 		Time:   b.now,
 		Return: packed,
 		Load:   func() *value.Map { return load },
+		LoadOf: func(jid string) *value.Map { return b.loads[jid] },
 	}
 }
 

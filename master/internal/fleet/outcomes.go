@@ -97,6 +97,16 @@ func (o *outcomes) of(jid string) (Outcome, bool) {
 	return one.counts, true
 }
 
+// forget makes the outcome of a job be read again.
+func (o *outcomes) forget(jid string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if one := o.jobs[jid]; one != nil {
+		o.returns -= len(one.results)
+		delete(o.jobs, jid)
+	}
+}
+
 func (o *outcomes) forgetLocked() {
 	o.jobs = map[string]*outcome{}
 	o.returns = 0

@@ -21,6 +21,7 @@ import (
 // Store is the history of runs ([history.Store]).
 type Store interface {
 	Append(run history.Run) error
+	Amend(run history.Run) error
 	Misses(run *history.Run) (bool, error)
 	Sync() error
 	Query(ctx context.Context, filter history.Filter, limit int, from history.Cursor) (history.Page, error)
@@ -62,7 +63,10 @@ type Recorder struct {
 	jobs jobCache
 }
 
-var _ jobs.Refiller = (*Recorder)(nil)
+var (
+	_ jobs.Refiller   = (*Recorder)(nil)
+	_ jobs.JobArchive = (*Recorder)(nil)
+)
 
 const tableFile = "last-runs"
 
@@ -207,7 +211,7 @@ func (r *Recorder) record(a jobs.Archived, news bool) (*history.Run, error) {
 		scope = job.scope
 	}
 	now := r.cfg.Now()
-	r.table.compare(&run, scope, now)
+	r.table.compare(&run, scope)
 
 	err := r.cfg.Store.Append(run)
 	if errors.Is(err, history.ErrRun) { // it will never be taken
@@ -216,8 +220,12 @@ func (r *Recorder) record(a jobs.Archived, news bool) (*history.Run, error) {
 	if err != nil {
 		return nil, fmt.Errorf("add a return to the history: %w", err)
 	}
+	isLate := scope != 0 && r.table.hasLater(&run, now)
 	r.table.add(&run, scope, now)
 	r.outcomes.add(&run)
+	if isLate {
+		r.settle(run.Minion, orderOf(run.JID, run.Time), a.LoadOf)
+	}
 	if news {
 		if r.cfg.Watch != nil {
 			r.cfg.Watch.Ran(&run)

@@ -93,13 +93,7 @@ func (t *Table) add(run *history.Run, scope uint64, now time.Time) (changed bool
 		t.entries[run.Minion] = e
 	}
 
-	answer := Answer{
-		JID:      run.JID,
-		Function: clip(run.Function, 64),
-		User:     clip(run.User, 64),
-		Time:     run.Time,
-		Result:   run.Summary.Result,
-	}
+	answer := answerOf(run)
 	if isNewer(answer.order(), e.answer.order(), now) {
 		e.answer = answer
 		changed = true
@@ -127,6 +121,16 @@ func (t *Table) add(run *history.Run, scope uint64, now time.Time) (changed bool
 	return changed
 }
 
+func answerOf(run *history.Run) Answer {
+	return Answer{
+		JID:      run.JID,
+		Function: clip(run.Function, 64),
+		User:     clip(run.User, 64),
+		Time:     run.Time,
+		Result:   run.Summary.Result,
+	}
+}
+
 // makeRoom removes the minion that has not answered for the longest time if the table is full.
 func (t *Table) makeRoom() {
 	if len(t.entries) < maxMinions {
@@ -139,30 +143,35 @@ func (t *Table) makeRoom() {
 	t.evicted++
 }
 
+// isBaseline reports whether a run has brought the minion into its state, so that later runs are compared with it.
+func isBaseline(s *summary.Summary) bool {
+	return !s.Test && s.Result != summary.Error && s.States() > 0
+}
+
 // setBaseline makes a run the one with which the next run of the same states is compared. It reports
 // whether it did.
 func (e *entry) setBaseline(run *history.Run, scope uint64, now time.Time) bool {
-	s := &run.Summary
-	if s.Test || s.Result == summary.Error || s.States() == 0 {
-		return false // the run did not bring the minion into its state
-	}
+	return isBaseline(&run.Summary) && e.keepBaseline(baselineOf(run, scope), now)
+}
 
-	order := orderOf(run.JID, run.Time)
-	next := baseline{
+// baselineOf returns a run as one with which others are compared.
+func baselineOf(run *history.Run, scope uint64) baseline {
+	s := &run.Summary
+	b := baseline{
 		scope:    scope,
 		revision: hashRevision(s.Revision),
-		order:    order,
+		order:    orderOf(run.JID, run.Time),
 		partial:  s.Failed > len(s.FailedStates) || len(s.FailedStates) > maxTouched,
 	}
 	for i := range s.FailedStates {
-		next.touch(&s.FailedStates[i], true)
+		b.touch(&s.FailedStates[i], true)
 	}
 	for i := range s.ChangedStates {
 		if s.ChangedStates[i].Cause.Drifted() { // a deployment is no drift that may return
-			next.touch(&s.ChangedStates[i], false)
+			b.touch(&s.ChangedStates[i], false)
 		}
 	}
-	return e.keepBaseline(next, now)
+	return b
 }
 
 // keepBaseline keeps a baseline if it is one of the two newest ones of its states. It reports whether it did.
@@ -235,12 +244,25 @@ func (e *entry) size() int {
 	return n
 }
 
+// sizeBeside returns the bytes that an entry takes beside the summary of its last run. It does not depend on what the
+// minion did after that run, or on how the master came to know of it.
+func (e *entry) sizeBeside() int {
+	beside := entry{answer: e.run, run: e.run}
+	for i := range e.baselines {
+		scope := e.baselines[i].scope
+		isSecond := slices.ContainsFunc(beside.baselines, func(b baseline) bool { return b.scope == scope })
+		if !isSecond {
+			beside.baselines = append(beside.baselines, e.baselines[i])
+		}
+	}
+	return beside.size()
+}
+
 // fit keeps the entry within maxEntry: it packs the summary of the last run, see packWithin, and
 // then forgets baselines, see dropBaseline. latest may be nil: the last run is packed already.
 func (e *entry) fit(latest *summary.Summary) {
 	if latest != nil {
-		e.packed = nil
-		e.packed = packWithin(*latest, max(maxEntry/4, maxEntry-e.size()))
+		e.packed = packWithin(*latest, max(maxEntry/4, maxEntry-e.sizeBeside()))
 	}
 	for e.size() > maxEntry && len(e.baselines) > 1 {
 		e.baselines = dropBaseline(e.baselines)
