@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -39,7 +40,7 @@ func (f *files) apply(r *record, endtimes bool) error {
 
 	var err error
 	for range 2 { // Clean may remove the folder meanwhile
-		if err = f.markJob(dir, r.jid, r.time); err == nil {
+		if err = f.markJob(dir, r.jid, cmp.Or(r.made, r.time)); err == nil {
 			err = f.applyIn(dir, r, endtimes)
 		}
 		if !errors.Is(err, fs.ErrNotExist) {

@@ -29,6 +29,7 @@ type record struct {
 	a, b []byte
 
 	// The fields below are not stored on disk.
+	made      int64         // when it was made, if stampLater has set time to something later; otherwise 0
 	own       bool          // this master took the return, see Archived.Own
 	at        uint32        // offset in its segment; valid once it is committed or scanned
 	cost      int64         // bytes of the queue's bound that the record takes

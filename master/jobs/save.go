@@ -46,7 +46,10 @@ func (c *Local) stampLater(r *record) {
 		latest = st.ModTime().UnixNano()
 	}
 	_ = c.home.each(r.jid, before, func(old *record) { latest = max(latest, old.time) }) // it has logged the error
-	r.time = max(r.time, latest+1)
+	if latest >= r.time {
+		r.made = r.time
+		r.time = latest + 1
+	}
 }
 
 func (c *Local) submitAndWait(ctx context.Context, recs ...*record) error {
