@@ -72,26 +72,25 @@ func (h *held) popLocked(due []*record) []*record {
 }
 
 // dropSeen drops the copy of a record that has appeared in the shared folder. It returns the copy, or nil if there was
-// none. If there was, the record is in this master's cache, unless its origin fails. A load that was made of a return
-// is no copy of the load of the job, nor is a list of minions one of another list: dropSeen returns nil for them.
+// none. If there was, the record is in this master's cache, unless its origin fails. Masters may have different loads and
+// lists of minions of a job, of which each has to be looked at; of a return one is enough. The load that a return has made
+// need not be handed over beside the load of the job.
 func (h *held) dropSeen(r *record) (copied *record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	k := keyOf(r)
 	copied = h.byKey[k]
-	if copied != nil && !bytes.Equal(copied.a, r.a) {
-		switch {
-		case r.kind == kindMinions:
-			return nil // the other list is still to come
-		case r.kind == kindLoad && isFromReturn(copied.a) && !isFromReturn(r.a):
-			delete(h.byKey, k)
-			h.bytes -= copied.size()
-			return nil
-		}
+	if copied == nil {
+		return nil
 	}
-	if copied != nil {
-		delete(h.byKey, k)
-		h.bytes -= copied.size()
+	isOther := r.kind != kindReturn && !bytes.Equal(copied.a, r.a)
+	if isOther && (r.kind != kindLoad || !isFromReturn(copied.a) || isFromReturn(r.a)) {
+		return nil
+	}
+	delete(h.byKey, k)
+	h.bytes -= copied.size()
+	if isOther {
+		return nil
 	}
 	return copied
 }

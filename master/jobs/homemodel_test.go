@@ -133,14 +133,8 @@ func (a *archiveWithLoads) Add(r Archived) error {
 // TestHomeAgainstAModel runs random sequences of calls, crashes at any write, full disks and jumps of the clock.
 // SALTERN_TEST_SEEDS says how many, SALTERN_TEST_SEED with which it begins.
 func TestHomeAgainstAModel(t *testing.T) {
-	number := func(name string, otherwise int) int {
-		if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
-			return n
-		}
-		return otherwise
-	}
-	first := number("SALTERN_TEST_SEED", 1)
-	for seed := first; seed < first+number("SALTERN_TEST_SEEDS", 3); seed++ {
+	first := numberFrom("SALTERN_TEST_SEED", 1)
+	for seed := first; seed < first+numberFrom("SALTERN_TEST_SEEDS", 3); seed++ {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			m := newHomeModel(t, rand.New(rand.NewPCG(uint64(seed), 44)))
@@ -153,6 +147,14 @@ func TestHomeAgainstAModel(t *testing.T) {
 			m.end()
 		})
 	}
+}
+
+// numberFrom returns the number in an environment variable, if it has one.
+func numberFrom(name string, otherwise int) int {
+	if n, err := strconv.Atoi(os.Getenv(name)); err == nil {
+		return n
+	}
+	return otherwise
 }
 
 func newHomeModel(t *testing.T, dice *rand.Rand) *homeModel {

@@ -87,9 +87,9 @@ func (c *Cluster) Import(ctx context.Context) error {
 }
 
 // loadComes is how long after a return the load of its job may come: another master hands it over, which takes
-// it ten seconds, or some more when the folder is slow. Until then the return waits: the archive takes it only once, and
+// it ten seconds, heldFor after a crash, or some more when the folder is slow. Until then the return waits: the archive takes it only once, and
 // would not know what was run.
-const loadComes = 90 * time.Second
+const loadComes = heldFor + 30*time.Second
 
 // Bounds of the imported records that are submitted to the journal and not yet durable. Returns of minions share the
 // journal, and wait for what is in flight. A single record may be larger.
@@ -261,14 +261,16 @@ func isFromReturn(packed []byte) bool {
 	return err == nil && ok && fromReturn
 }
 
-// outranks reports whether a packed load must replace the stored load, see Outranks.
+// outranks reports whether a packed load must replace the stored load, see Outranks. One that was made of a return
+// replaces none: it does not say who has started the job.
 func outranks(packed []byte, stored *value.Map) bool {
 	if !stored.Bool(ChosenField) {
 		return false // the usual case, which needs no decoding of the load
 	}
 	v, err := msgpack.Decode(packed, msgpack.DefaultLimits)
 	load, ok := v.(*value.Map)
-	return err == nil && ok && !Continues(load, stored) && Outranks(load, stored)
+	_, fromReturn := load.Get("return")
+	return err == nil && ok && !fromReturn && !Continues(load, stored) && Outranks(load, stored)
 }
 
 // contained reports whether all texts of a packed list are in present.

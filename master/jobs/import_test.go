@@ -170,3 +170,27 @@ func loadAfterItsReturn(t *testing.T, elsewhere bool) {
 		}
 	}
 }
+
+// TestLoadBesideOneOfAReturn: a master that knows a job by a copy of its return only takes the load of whoever has started
+// it, and no return replaces the load of a caller who has chosen the id.
+func TestLoadBesideOneOfAReturn(t *testing.T) {
+	t.Parallel()
+	shared := t.TempDir()
+	a := member(t, "10.0.0.1", shared, t.TempDir())
+	b := member(t, "10.0.0.2", shared, t.TempDir())
+	ofReturn := value.NewMap("jid", jid1, "id", "m1", "fun", "state.apply", "return", true, "retcode", 0, "success", true)
+	check.Must(t, b.SaveCopy(t.Context(), "10.0.0.1", ReturnOf(ofReturn)))
+	b.PeerLost("10.0.0.1")
+	check.Must(t, b.volume.addAndWait(t.Context()))
+
+	chosen := value.NewMap("jid", jid1, "fun", "state.apply", "user", "bob", ChosenField, true, AccountField, "bob")
+	check.Must(t, a.SaveLoad(t.Context(), jid1, chosen, []string{"m1"}))
+	check.Must(t, a.volume.addAndWait(t.Context()))
+	check.Must(t, b.Import(t.Context()))
+	check.Must(t, a.Import(t.Context()))
+	for name, c := range map[string]*fellow{"a": a, "b": b} {
+		if load, err := c.Load(t.Context(), jid1); err != nil || load.Str("user") != "bob" {
+			t.Errorf("%s has the load %v, %v", name, load, err)
+		}
+	}
+}
