@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"saltern/master/event"
+	"saltern/master/keys"
 	"saltern/master/target"
 	"saltern/master/value"
 )
@@ -95,8 +96,8 @@ func minionsIn(data *value.Map) []string {
 }
 
 // add adds those of ids that may be minions of the job below a syndic, and returns the new ones. A minion of
-// this master is none. Nor is one that a target by ids does not select: whoever names it must not get the job
-// to it by that.
+// this master is none. Nor is one that a target by ids does not select, nor a name that a list takes for several:
+// whoever names them must not get the job to others by that.
 func (b *below) add(ids []string) (added []string) {
 	if !b.on {
 		return nil
@@ -105,7 +106,7 @@ func (b *below) add(ids []string) (added []string) {
 	accepted := b.targets.Accepted()
 	ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
 		_, known := slices.BinarySearch(accepted, id)
-		return known || b.ids[id]
+		return known || b.ids[id] || keys.ValidID(id) != nil || isSeveral(id)
 	})
 	slices.Sort(ids)
 	switch typ := TargetType(b.job.Load); typ {

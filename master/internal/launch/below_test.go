@@ -142,6 +142,12 @@ func TestAskBelowSyndics(t *testing.T) {
 			expected: "[web1 low1]", returns: 4, took: 3 * time.Second,
 		},
 		{
+			name: "names that are several in a list", target: "low* or db1", kind: "compound",
+			play:     belowSyndic{named: []any{"low1", ",web1,web2,", ",", "../x", ""}, returns: []string{"low1", ",web1,web2,"}},
+			known:    []string{"db1"},
+			expected: "[low1]", returns: 2, took: 3 * time.Second,
+		},
+		{
 			name: "a syndic that names what the target does not select", target: "low*",
 			play:     belowSyndic{named: []any{"low1", "other", "web1"}, returns: []string{"low1"}},
 			expected: "[low1]", returns: 1, took: 3 * time.Second,

@@ -137,11 +137,14 @@ func (l *Launcher) Expect(jid string, started *value.Map) {
 // that begins and ends with a comma into several names (salt/matchers/list_match.py).
 var errNames = errors.New("the name of a minion begins and ends with a comma")
 
+// isSeveral reports whether a list target takes a name for several.
+func isSeveral(id string) bool { return strings.HasPrefix(id, ",") && strings.HasSuffix(id, ",") }
+
 // Restrict limits a job to the minions in j.Minions. Afterwards nobody resolves the job's target
 // again, with perhaps another result.
 func (j *Job) Restrict() error {
 	for _, id := range j.Minions {
-		if strings.HasPrefix(id, ",") && strings.HasSuffix(id, ",") {
+		if isSeveral(id) {
 			return fmt.Errorf("list the minions of a job: %w: %.40q", errNames, id)
 		}
 	}
