@@ -169,25 +169,40 @@ func (w *window) read(ctx context.Context) error {
 	w.wanting = map[uint64]bool{}
 	w.until = earliestOf(w.from)
 
-	returns := 0
 	w.newest = true
-	err := w.recorder.eachPage(ctx, history.Filter{Minion: w.minion}, func(runs []history.Run) bool {
-		for i := range runs {
-			w.newest = w.newest && !runs[i].Time.Before(w.until)
-			isEnough := runs[i].Time.Before(w.until) && len(w.wanting) == 0
-			if isEnough || returns == maxWindow {
-				return false
-			}
-			returns++
-			w.add(&runs[i])
-		}
-		return true
-	})
-	w.newest = w.newest && returns == maxWindow
+	err := w.readPages(ctx)
 	slices.SortStableFunc(w.runs, func(a, b comparedRun) int {
 		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.JID, b.JID))
 	})
 	return err
+}
+
+// readPages reads the returns of the minion, the latest first. Most late runs are late by one or two.
+func (w *window) readPages(ctx context.Context) error {
+	const firstPage, largestPage = 8, 1000
+	var from history.Cursor
+	returns := 0
+	for size := firstPage; returns < maxWindow; size = min(2*size, largestPage) {
+		page, err := w.recorder.cfg.Store.Query(ctx, history.Filter{Minion: w.minion}, size, from)
+		if err != nil {
+			return err
+		}
+		for i := range page.Runs {
+			isBefore := page.Runs[i].Time.Before(w.until)
+			w.newest = w.newest && !isBefore
+			if isBefore && len(w.wanting) == 0 {
+				return nil
+			}
+			w.add(&page.Runs[i])
+		}
+
+		returns += len(page.Runs)
+		if from = page.Next; from == "" {
+			w.newest = false
+			return nil
+		}
+	}
+	return nil
 }
 
 // earliestOf returns the time before which no return may have an order or a later one.
