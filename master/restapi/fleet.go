@@ -26,7 +26,7 @@ var fleetViews = map[string]fleetView{
 		"would_change", "failed", "seconds", "retcode", "revision", "answered", "answered_function"}},
 	"runs": {"runs", runColumns},
 	"jobs": {"jobs", []string{"jid", "time", "user", "function", "target", "target_type", "minions", "ok", "failed", "absent",
-		"changed", "would_change", "error", "pending"}},
+		"changed", "would_change", "error", "pending", "left_out"}},
 	"drift": {"drift", []string{"minion", "time", "jid", "user", "id", "sls", "function", "name", "changes", "cause",
 		"corrected", "comment", "revision"}},
 	"search": {"runs", runColumns},

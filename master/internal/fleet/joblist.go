@@ -185,7 +185,11 @@ func (f *Fleet) jobMap(ctx context.Context, cache loads, j *foundJob, budget *in
 	m.Set("would_change", int64(out.WouldChange))
 	m.Set("error", int64(out.Error))
 	if addressed.minions > 0 {
-		m.Set("absent", int64(max(0, addressed.minions-addressed.pending-out.OK-out.Failed)))
+		absent := max(0, addressed.minions-addressed.pending-out.OK-out.Failed)
+		m.Set("absent", int64(absent))
+		if leftOut := min(addressed.leftOut, absent); leftOut > 0 {
+			m.Set("left_out", int64(leftOut))
+		}
 	}
 	return m, nil
 }
@@ -193,7 +197,8 @@ func (f *Fleet) jobMap(ctx context.Context, cache loads, j *foundJob, budget *in
 // addressed says how many minions a job is for.
 type addressed struct {
 	minions int
-	pending int // those that a batch has not sent the job to
+	pending int // those that a batch has not sent the job to, without leftOut
+	leftOut int // those that did not answer the ping of a batch, and do not get the job
 }
 
 // addressedBy returns the minions of a job, without syndics. The load of a batch lists those of its slices up to
@@ -212,9 +217,11 @@ func (f *Fleet) addressedBy(load *value.Map) addressed {
 	}
 
 	notPinged, _ := of.Int("absent")
-	known := sent + max(0, int(notPinged))
+	leftOut := max(0, int(notPinged))
+	known := sent + leftOut
 	return addressed{
 		minions: max(known, int(all)),
 		pending: max(0, int(all)-known),
+		leftOut: leftOut,
 	}
 }

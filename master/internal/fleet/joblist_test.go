@@ -125,13 +125,13 @@ func TestOutcomesOfBatches(t *testing.T) {
 	}{
 		"halted": {
 			value.NewMap("minions", 300, "absent", 7, "size", 3, "tgt", "sw-*", "tgt_type", "glob"),
-			"sw-* glob minions 300 pending 290 absent 8",
+			"sw-* glob minions 300 pending 290 absent 8 left out 7",
 		},
 		"all have it": {value.NewMap("minions", 3, "absent", 0, "tgt", "G@os:x", "tgt_type", "compound"),
-			"G@os:x compound minions 3 pending <nil> absent 1"},
-		"a long target": {value.NewMap("minions", 3), "['web3'] list minions 3 pending <nil> absent 1"},
-		"no numbers":    {value.NewMap("minions", -5, "absent", -1), "['web3'] list minions 3 pending <nil> absent 1"},
-		"no batch":      {nil, "['web3'] list minions 3 pending <nil> absent 1"},
+			"G@os:x compound minions 3 pending <nil> absent 1 left out <nil>"},
+		"a long target": {value.NewMap("minions", 3), "['web3'] list minions 3 pending <nil> absent 1 left out <nil>"},
+		"no numbers":    {value.NewMap("minions", -5, "absent", -1), "['web3'] list minions 3 pending <nil> absent 1 left out <nil>"},
+		"no batch":      {nil, "['web3'] list minions 3 pending <nil> absent 1 left out <nil>"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
@@ -141,8 +141,8 @@ func TestOutcomesOfBatches(t *testing.T) {
 				load.Set(jobs.BatchField, c.of)
 			}
 			m, _ := b.mustListJobs(loadsOf{one: load}, "jid", one).List("jobs")[0].(*value.Map)
-			got := fmt.Sprintf("%s %s minions %v pending %v absent %v", m.Str("target"), m.Str("target_type"), m.Value("minions"),
-				m.Value("pending"), m.Value("absent"))
+			got := fmt.Sprintf("%s %s minions %v pending %v absent %v left out %v", m.Str("target"), m.Str("target_type"), m.Value("minions"),
+				m.Value("pending"), m.Value("absent"), m.Value("left_out"))
 			if got != c.want {
 				t.Errorf("%s, want %s", got, c.want)
 			}

@@ -52,6 +52,8 @@ type auditRow struct {
 	Act, Action       string // in words, and as the record has it
 	Bad               bool   // the action was refused or failed
 	Outcome           *jobOutcome
+	Minions           int // as the record has it: of a batch, those that answered its ping
+	OfMinions         int // of a batch, all minions; 0: Minions are all
 }
 
 type auditPage struct {
@@ -138,6 +140,9 @@ func (d *auditPage) fillOutcomes(c *Console, ctx context.Context, v *visit) erro
 	byJID, err := c.outcomesOf(ctx, v, ids)
 	for i := range d.Rows {
 		d.Rows[i].Outcome = byJID[d.Rows[i].JID]
+		if o := d.Rows[i].Outcome; o != nil && o.LeftOut > 0 && d.Rows[i].Minions+o.LeftOut == o.Minions {
+			d.Rows[i].OfMinions = o.Minions
+		}
 	}
 	return otherThanRefusal(err)
 }
@@ -176,6 +181,8 @@ func auditRowOf(r audit.Record) auditRow {
 		r.Function = strings.TrimSpace(r.Function + " " + r.Detail)
 		r.Detail = ""
 	}
+	what := r
+	what.Minions = 0 // the row has their number
 	row := auditRow{
 		Node:   briefName(r.Node),
 		User:   briefName(r.User),
@@ -183,9 +190,11 @@ func auditRowOf(r audit.Record) auditRow {
 		From:   briefName(r.From),
 		Act:    briefName(actWord(r.Action)),
 		Action: briefName(r.Action),
-		Object: strings.ReplaceAll(briefName(r.What()), " minion", "\u00a0minion"), // (15 minions)
+		Object: briefName(what.What()),
 		Result: briefName(string(r.Result)),
 		Bad:    r.Bad(),
+
+		Minions: r.Minions,
 	}
 
 	if !r.Time.IsZero() {
@@ -196,7 +205,7 @@ func auditRowOf(r audit.Record) auditRow {
 		row.Object = briefName(r.Object)
 	}
 	if r.From == audit.Local {
-		row.From = "this node"
+		row.From = cmp.Or(row.Node, "the node") + " itself"
 	}
 	row.Via = viaWord(r)
 	started := r.Action == "job.publish" || r.Action == "saved.run" && r.Result == audit.Started // else the id is of the request

@@ -148,14 +148,15 @@ func docJobs() (list []any, outcomes *value.Map) {
 		}
 		rows = append(rows, row)
 	}
-	add(20*time.Second, "service.restart", "web*", "otto", []any{"nginx"}, 10, 0, 25, "minions", 2000, "pending", 1965) // the saved job restart, five at a time; 20 did not answer the ping
+	add(20*time.Second, "service.restart", "web*", "otto", []any{"nginx"}, 10, 0, 25, "minions", 2000, "pending", 1965, "left_out", 20) // the saved job restart, five at a time; 20 did not answer the ping
 	add(50*time.Second, "state.apply", "web010*", "otto", []any{"nginx"}, 8, 1, 1, "changed", 8)
 	add(9*time.Minute, "service.restart", "web0107.example.com", "otto", []any{"nginx"}, 0, 1, 0)
 	add(31*time.Minute, "pkg.list_upgrades", "web01*", "anna", nil, 99, 0, 1)
 	add(2*time.Hour, "test.version", "*", "anna", nil, 1979, 0, 20)
 	add(2*time.Hour+50*time.Minute, "state.apply", "web*11.example.com", "anna",
 		[]any{value.NewMap("__kwarg__", true, "test", true)}, 20, 0, 0, "would_change", 20)
-	add(14*time.Hour, "state.apply", "*", "root", nil, 1934, 45, 20, "changed", 219, "error", 5) // what addRun says of the night
+	add(14*time.Hour, "state.apply", "*", "root", nil, 1934, 45, 20, "changed", 219, "error", 5,
+		"minions", 1999, "left_out", 20) // what addRun says of the night; the saved job apply, in a batch
 	list[0].(*value.Map).Set("Saved", value.NewMap("job", "restart"))
 	list[len(list)-1].(*value.Map).Set("Saved", value.NewMap("job", "apply", "schedule", "nightly"))
 	return list, value.NewMap("jobs", rows, "next", "")
@@ -384,7 +385,7 @@ func docAnswers() map[string]any {
 	}))
 	m["audit.all"] = value.NewMap("unasked", value.NewMap("n3", "it does not answer"), "more", false, "damaged", int64(0), "records", []any{
 		value.NewMap("time", "2026-11-24T02:00:00Z", "node", "n1", "program", "salt-master", "user", "root", "proof", "setting", "from", "local",
-			"action", "saved.run", "object", "apply", "function", "state.apply", "result", "started", "minions", int64(1980),
+			"action", "saved.run", "object", "apply", "function", "state.apply", "result", "started", "minions", int64(1979),
 			"jid", "20261124020000000000", "detail", "on *"),
 		record("2026-11-24T12:58:00Z", "anna", "password", "10.0.7.20", "login", "", "ok", "function", "mk_token"),
 		record("2026-11-24T13:10:00Z", "anna", "token", "10.0.7.20", "job.publish", "web*11.example.com", "started", "function", "state.apply",

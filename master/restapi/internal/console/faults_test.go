@@ -142,7 +142,7 @@ func TestAuditOfSavedJobs(t *testing.T) {
 		Detail:   "on web*",
 	}
 	row := auditRowOf(record)
-	if row.Object != "saved job restart: service.restart on web* (3\u00a0minions)" || row.JID != record.JID || row.Why != "" ||
+	if row.Object != "saved job restart: service.restart on web*" || row.Minions != 3 || row.JID != record.JID || row.Why != "" ||
 		row.Via != "console or API" {
 		t.Errorf("%+v", row)
 	}

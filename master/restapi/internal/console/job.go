@@ -35,6 +35,7 @@ type jobPage struct {
 	Live                     bool           // more returns may come, so the page refreshes
 	Stream                   string         // URL of the stream of the job's events
 	Batch                    *batchProgress // nil: all minions got the job at once
+	Base                     string         // path of the console
 	Stop                     bool           // minions work on the job, and the user may run functions that stop it
 	StopsBatch               bool           // further minions would get the job, and the user may stop that
 	Again                    string         // URL of the form to run the job again; "" if that is impossible
@@ -68,7 +69,7 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		return Answer{}, err
 	}
 
-	d := jobPage{job: v.jobOf(jid, m), Fault: briefName(m.Str("Fault"))}
+	d := jobPage{job: v.jobOf(jid, m), Base: c.base, Fault: briefName(m.Str("Fault"))}
 	rows := results(m)
 	if e := m.Str("Error"); e != "" {
 		// A job may be missing because it has just started and is not in the job cache yet.

@@ -199,7 +199,7 @@ func TestSavedAgain(t *testing.T) {
 			job.Set("User", tt.user)
 			m := &recorded{answers: map[string]any{"jobs.list_job": job, "presence.minions": value.NewMap()}, may: tt.may}
 			a := ask(t, newConsole(t, ""), m, http.MethodGet, "/job?jid=20261124155940000000", nil)
-			if got := strings.Contains(a.Body, "Run the saved job…"); a.Code != http.StatusOK || got != tt.want {
+			if got := strings.Contains(a.Body, "Run the saved job anew…"); a.Code != http.StatusOK || got != tt.want {
 				t.Errorf("%d, offered: %t", a.Code, got)
 			}
 		})

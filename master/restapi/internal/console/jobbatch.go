@@ -13,6 +13,7 @@ type batchProgress struct {
 	Master           string // id of the master that runs the batch; "" if it is not known
 	Away             bool   // that master does not answer
 	Removed          bool   // that master is none of the cluster any more
+	OfSaved          bool   // a saved job has started it
 	// Known means that the master that runs the batch says how far it is. Only it knows the following
 	// fields.
 	Known   bool
@@ -44,6 +45,7 @@ func batchOf(m *value.Map) *batchProgress {
 		Halted: briefName(of.Str("halted")),
 
 		Removed: of.Bool("removed"),
+		OfSaved: m.Map("Saved") != nil,
 	}
 	if _, p.Known = of.Get("pending"); p.Known {
 		p.Pending = number("pending")

@@ -24,8 +24,9 @@ type jobRow struct {
 type jobOutcome struct {
 	OK, Changed, WouldChange int
 	Failed, Error            int
-	Absent                   int
-	NotSent                  int  // minions that a batch has not sent the job to
+	Absent                   int  // minions that have the job and have not answered
+	NotSent                  int  // minions that a batch has not sent the job to, without LeftOut
+	LeftOut                  int  // minions that did not answer the ping of a batch, and do not get the job
 	Minions                  int  // all that the job is for; 0: unknown
 	Live                     bool // the absent ones may still answer
 }
@@ -45,6 +46,9 @@ type jobsPage struct {
 	Stream           string // "" if the page does not follow new jobs
 	pager
 }
+
+// Begun returns the number of minions that have the job. It is meant for a batch.
+func (o *jobOutcome) Begun() int { return max(0, o.Minions-o.NotSent-o.LeftOut) }
 
 // isPoll reports whether tools call a function to ask for other jobs. The master knows saltutil.find_job as
 // such itself.
@@ -169,14 +173,16 @@ func (c *Console) outcomeOfJob(m *value.Map) *jobOutcome {
 	changed := count(m, "changed")
 	wouldChange := count(m, "would_change")
 	notStarted := count(m, "error")
+	leftOut := count(m, "left_out")
 	return &jobOutcome{
 		OK:          max(0, count(m, "ok")-changed-wouldChange),
 		Changed:     changed,
 		WouldChange: wouldChange,
 		Failed:      max(0, count(m, "failed")-notStarted),
 		Error:       notStarted,
-		Absent:      count(m, "absent"),
+		Absent:      max(0, count(m, "absent")-leftOut),
 		NotSent:     count(m, "pending"),
+		LeftOut:     leftOut,
 		Minions:     count(m, "minions"),
 		Live:        jobs.Valid(m.Str("jid")) && c.jobAge(m.Str("jid")) < waitingFor,
 	}

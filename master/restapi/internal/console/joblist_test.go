@@ -27,9 +27,9 @@ func theHistoryJobs() *value.Map {
 func TestOutcomeOfRunsOfStates(t *testing.T) {
 	m := &recorded{answers: theAnswers()}
 	m.answers["fleet.jobs"] = value.NewMap("next", "", "jobs", []any{value.NewMap("jid", theJID, "time", "2026-11-24T15:59:00Z", "function", "state.apply",
-		"ok", int64(30), "changed", int64(8), "would_change", int64(20), "failed", int64(45), "error", int64(5), "absent", int64(1), "pending", int64(7))})
+		"ok", int64(30), "changed", int64(8), "would_change", int64(20), "failed", int64(45), "error", int64(5), "minions", int64(86), "absent", int64(4), "left_out", int64(3), "pending", int64(7))})
 	a := ask(t, newConsole(t, ""), m, http.MethodGet, "/jobs", nil)
-	for _, text := range []string{"40 failed<", "5 could not run states<", "1 no answer yet<", "do not have it<", "20 would change<", "8 changed<", "2 ok<"} {
+	for _, text := range []string{"40 failed<", "5 could not run states<", "in a batch: 76 of 86 have it<", "7 not (yet)<", "1 no answer yet<", "3 do not get it<", "20 would change<", "8 changed<", "2 ok<"} {
 		if !strings.Contains(a.Body, text) {
 			t.Errorf("no %q in %s", text, a.Body)
 		}
@@ -142,7 +142,7 @@ func TestStopAJob(t *testing.T) {
 		t.Errorf("a form of somebody else: %d, asked %q", a.Code, m.asked)
 	}
 	a := ask(t, c, m, http.MethodGet, "/job/stop?do=kill&jid="+theJID, nil)
-	if a.Code != http.StatusOK || !strings.Contains(a.Body, "<li>web4</li>") || strings.Contains(strings.Join(m.asked, ","), "saltutil") {
+	if a.Code != http.StatusOK || !strings.Contains(a.Body, "<li>web4</li>") || !strings.Contains(a.Body, "Kill the job where it runs") || strings.Contains(strings.Join(m.asked, ","), "saltutil") {
 		t.Errorf("the question: %d, asked %q\n%s", a.Code, m.asked, a.Body)
 	}
 	for query, want := range map[string]string{

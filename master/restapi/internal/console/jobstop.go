@@ -19,9 +19,9 @@ type stopWay struct{ Do, Function, Title, Words string }
 func stopWays() []stopWay {
 	return []stopWay{
 		{"term", "saltutil.term_job", "Stop the job",
-			"Each of these minions asks its process of this job to end (SIGTERM). What the job has done stays done."},
+			"Each minion that has the job when you press the button, and has not answered, asks its process of the job to end (SIGTERM). What the job has done stays done."},
 		{"kill", "saltutil.kill_job", "Kill the job",
-			"Each of these minions ends its process of this job at once (SIGKILL), even in the middle of a step: a package manager, for example, may need a repair then. Try to stop the job first."},
+			"Each minion that has the job when you press the button, and has not answered, ends its process of the job at once (SIGKILL), even in the middle of a step: a package manager, for example, may need a repair then. Try to stop the job first."},
 	}
 }
 

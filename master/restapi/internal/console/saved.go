@@ -215,21 +215,23 @@ func limitWords(m *value.Map) string {
 	if m.Value("test_first") == true {
 		words = append(words, testFirstWords(m))
 	}
-	if batch := m.Value("batch"); batch != nil {
+	batch := m.Value("batch")
+	if batch != nil {
 		words = append(words, briefName(value.Str(batch))+" at a time")
 	}
-	if stop := m.Value("stop_above"); stop != nil {
-		words = append(words, "stops above "+briefName(value.Str(stop))+" % failed")
+	if stop := m.Value("stop_above"); stop != nil && batch != nil {
+		words = append(words, "stops when more than "+briefName(value.Str(stop))+" % have failed or do not answer")
 	}
-	return strings.Join(words, ", ")
+	return strings.Join(words, "; ")
 }
 
 // testFirstWords says when a job ends after its run with test=True.
 func testFirstWords(m *value.Map) string {
-	if m.Value("stop_above") == nil {
-		return "test=True first, and no run if one would fail"
+	stop := m.Value("stop_above")
+	if stop == nil {
+		return "test=True first, and no run if one would fail or does not answer"
 	}
-	return "test=True first, and no run if too many would fail"
+	return "test=True first, and no run if more than " + briefName(value.Str(stop)) + " % would fail or do not answer"
 }
 
 // mayRunWords names the users and groups that may run a job, such as "alice, group ops (pam)".

@@ -5,6 +5,8 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+
+	"saltern/master/value"
 )
 
 // TestBatchIsSavedAsJob: what the page Run says of a batch is in the form of a saved job, which says what it
@@ -31,6 +33,21 @@ func TestBatchIsSavedAsJob(t *testing.T) {
 		}
 		if tt.never != "" && strings.Contains(a.Body, tt.never) {
 			t.Errorf("%s: the form has %q", name, tt.never)
+		}
+	}
+}
+
+// TestWordsOfLimits: the percentage stops a batch, and no run without one.
+func TestWordsOfLimits(t *testing.T) {
+	for want, job := range map[string]*value.Map{
+		"": value.NewMap(),
+		"test=True first, and no run if one would fail or does not answer":              value.NewMap("test_first", true),
+		"test=True first, and no run if more than 2.5 % would fail or do not answer":    value.NewMap("test_first", true, "stop_above", 2.5),
+		"10% at a time; stops when more than 0 % have failed or do not answer":          value.NewMap("batch", "10%", "stop_above", int64(0)),
+		"test=True first, and no run if one would fail or does not answer; 3 at a time": value.NewMap("test_first", true, "batch", int64(3)),
+	} {
+		if got := limitWords(job); got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"net/url"
@@ -27,6 +28,11 @@ type savedRunPage struct {
 	CanTest bool
 	Test    bool
 	Waits   bool // it asks minions before it starts, which may take a while
+
+	TestsFirst bool // it runs with test=True before
+	InBatch    bool // it pings the minions before
+	Counted    bool // N is the number of minions that the target selects
+	N          int
 }
 
 // savedRunOf returns the form for a job; get returns what was filled in, and filled whether anything
@@ -34,7 +40,9 @@ type savedRunPage struct {
 func (c *Console) savedRunOf(name string, m *value.Map, get func(string) string, filled bool) savedRunPage {
 	d := savedRunPage{savedJob: c.savedJobOf(name, m), Test: get("test") != ""}
 	d.CanTest = obeysTest(d.Function)
-	d.Waits = m.Value("test_first") == true || m.Value("batch") != nil
+	d.TestsFirst = m.Value("test_first") == true
+	d.InBatch = m.Value("batch") != nil
+	d.Waits = d.TestsFirst || d.InBatch
 	d.Args = savedLines(m.List("args"), m.Map("kwargs"))
 
 	for _, x := range m.List("fields") {
@@ -69,7 +77,23 @@ func prepareSavedRun(c *Console, ctx context.Context, v *visit) (Answer, error) 
 		return Answer{}, err
 	}
 	d := c.savedRunOf(name, m, v.query.Get, false)
+	d.countMinions(c, ctx, v, m)
 	return c.render(v, "savedrun", http.StatusOK, page{Title: "Run " + d.Name, Data: d})
+}
+
+// countMinions counts the minions that the target of the job m selects, if the user may see them.
+func (d *savedRunPage) countMinions(c *Console, ctx context.Context, v *visit, m *value.Map) {
+	selects := target{Target: m.Str("target"), Type: cmp.Or(m.Str("target_type"), "nodegroup")}
+	if !d.Runs || !selects.isSeenBy(v) {
+		return
+	}
+
+	ids, err := c.preview(ctx, v, selects)
+	if err != nil { // the page is of use without
+		return
+	}
+	d.Counted = true
+	d.N = len(ids)
 }
 
 // startSavedRun runs a saved job with the values of the form, and leads to its page.
