@@ -78,6 +78,9 @@ func countFailed(counts map[string]int, s *summary.Summary) {
 	seen := map[string]bool{} // a name that is cut off may be that of several states
 	for i := range s.FailedStates {
 		state := &s.FailedStates[i]
+		if state.ID == "" && state.Function == "" {
+			continue // a text of a run that did not begin, or of a function that runs no states
+		}
 		name := printable.Clip(printable.Line(state.Function+" "+state.ID), maxStateName)
 		_, known := counts[name]
 		if seen[name] || !known && len(counts) >= maxCounted {

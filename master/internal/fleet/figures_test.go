@@ -112,6 +112,16 @@ func TestFailedStatesAreBounded(t *testing.T) {
 	}
 }
 
+// TestTextsAreNoStates: what a function that runs no states says beside a failed state is no state.
+func TestTextsAreNoStates(t *testing.T) {
+	failed := summary.State{Function: "test.nop", ID: "a"}
+	counts := map[string]int{}
+	countFailed(counts, &summary.Summary{FailedStates: []summary.State{failed, {Comment: "nosuch.fun: KeyError"}}})
+	if len(counts) != 1 || counts["test.nop a"] != 1 {
+		t.Errorf("failed states: %v", counts)
+	}
+}
+
 func TestFailedStatesAreThoseOfLastRuns(t *testing.T) {
 	b := newBench(t)
 	for _, texts := range [][]string{{"a=failed", "b=failed"}, {"a=ok", "b=failed"}} {

@@ -209,6 +209,9 @@ func TestRunsAreReadInTheOrderOfTheHistory(t *testing.T) {
 	for i, minion := range []string{"b", "B", "a", "Z", "_", "z-1"} {
 		for n := range 3 {
 			load := value.NewMap("fun", "state.apply", "arg", []any{}, "user", "alice")
+			if n == 2 {
+				load = value.NewMap("fun", []any{"test.ping", "state.apply"}, "arg", []any{[]any{}, []any{}}, "user", "alice")
+			}
 			state := summary.State{ID: "nginx", Changes: "-a\n+b"}
 			made := summary.Summary{Function: "state.apply", Result: summary.Changed, Changed: 1, ChangedStates: []summary.State{state}}
 			if n == 1 {
@@ -248,6 +251,8 @@ func TestRunsAreReadInTheOrderOfTheHistory(t *testing.T) {
 		{"a minion", history.Filter{Minion: "Z"}, 3},
 		{"a job", history.Filter{JID: jid(10)}, 3},
 		{"a user", history.Filter{User: "alice"}, 18},
+		{"several functions", history.Filter{Function: "test.ping,state.apply"}, 6},
+		{"one of several functions", history.Filter{Function: "test.ping"}, 6},
 		{"a part of a function", history.Filter{Function: "apply"}, 0},
 		{"another user", history.Filter{User: "ali%"}, 0},
 		{"a state", history.Filter{State: "nginx", Function: "state.apply"}, 12},
