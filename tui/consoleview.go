@@ -61,13 +61,13 @@ func (c *Console) screen() string {
 }
 
 const menu = `1 status details   4 support bundle   7 log in             m lines for minions
-2 logs             5 restart                               k keys of minions
-3 network          6 shut down                             j join string`
+2 logs             5 restart...                            k keys of minions
+3 network          6 shut down...                          j join string`
 
 // menuOfAccess is the menu when the page offers access to the administrator's account.
 const menuOfAccess = `1 status details   4 support bundle   7 log in             m lines for minions
-2 logs             5 restart          8 add an SSH key     k keys of minions
-3 network          6 shut down        9 admin's password   j join string`
+2 logs             5 restart...       8 add an SSH key     k keys of minions
+3 network          6 shut down...     9 admin's password   j join string`
 
 const restartMenu = `
  1 restart salt-master          minions reconnect by themselves

@@ -45,7 +45,7 @@ func clusterKinds() []Kind {
 			Subject:  "NODE",
 			Title:    "node %s is unreachable",
 			Next: "applianced ping %s; if it is gone for good, and the other nodes say the same: " +
-				"applianced remove %s",
+				"applianced remove %s (then it can join only as a new node)",
 			Visible: 10 * time.Second,
 		},
 

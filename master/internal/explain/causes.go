@@ -220,9 +220,17 @@ func (c *causes) ofAbsent() {
 		c.add("never seen", "its key is accepted, but no master has heard from it since its records begin",
 			"start salt-minion there; ports 4505 and 4506 must be open, and its option master must name this cluster")
 	default:
-		c.add("not connected", "it is not connected, and was last heard "+ago(c.now, seen),
+		c.add("not connected", "it is not connected"+c.whereAsked()+", and was last heard "+ago(c.now, seen),
 			"look at the machine: is it up, does salt-minion run, do ports 4505 and 4506 of this cluster answer there?")
 	}
+}
+
+// whereAsked names the limit of what is known: some nodes may not have been asked.
+func (c *causes) whereAsked() string {
+	if len(c.places.Unasked) > 0 || c.unplaced != nil {
+		return " to the nodes that were asked"
+	}
+	return ""
 }
 
 // ofUnasked adds that the minion may be connected to a node that did not answer.

@@ -464,7 +464,7 @@ func TestJudge(t *testing.T) {
 		{"no minion", options.Report{}, diff.Summary{}, forge.Error, "no minion"},
 		{"differs", options.Report{}, diff.Summary{Minions: 3, Differ: 1}, forge.Success, "1 of 3 differ"},
 		{"may not differ", options.Report{Fails: true}, diff.Summary{Minions: 3, Differ: 1}, forge.Failure, "1 of 3 differ"},
-		{"broken", options.Report{}, diff.Summary{Minions: 3, Broken: 1}, forge.Failure, "1 broken"},
+		{"broken", options.Report{}, diff.Summary{Minions: 3, Broken: 1}, forge.Failure, "1 with new errors"},
 		{"without grains", options.Report{}, diff.Summary{Minions: 3, Unknown: 9}, forge.Failure, "9 not compared"},
 		{"may lack grains", options.Report{WithoutGrains: true}, diff.Summary{Minions: 3, Unknown: 9}, forge.Success, "9 not compared"},
 		{"ext_pillar", options.Report{}, diff.Summary{Minions: 3, LeftOut: 2}, forge.Success, "2 ext_pillar left out"},

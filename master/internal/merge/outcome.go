@@ -73,7 +73,7 @@ func numbers(s diff.Summary) string {
 		}
 	}
 	if s.Broken > 0 {
-		words = append(words, fmt.Sprintf("%d broken", s.Broken))
+		words = append(words, fmt.Sprintf("%d with new errors", s.Broken))
 	}
 	switch untold := s.Untold + s.SameText; {
 	case s.More:

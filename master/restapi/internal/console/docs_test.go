@@ -238,7 +238,7 @@ func addDocBranch(m map[string]any) {
 	m[gitBranches] = value.NewMap(remote, value.NewMap("branches", value.NewMap("main", "4f1c2a97be03d8815c6e", "tls", "9b2e9b2e9b2e"), "tags", value.NewMap()))
 	m[gitReports] = []any{value.NewMap("remote", remote, "waiting", []any{}, "reported", []any{
 		commit("tls", "9b2e", "success", "pillars: 2000 of 2000 differ (2 groups); states: same on 2000"),
-		commit("ntp", "71cd", "failure", "pillars: 1 of 2000 differ, 1 broken; states: same on 2000"),
+		commit("ntp", "71cd", "failure", "pillars: 1 of 2000 differ, 1 with new errors; states: same on 2000"),
 	})}
 }
 
@@ -281,7 +281,7 @@ func docNodes() (appliance, course *value.Map) {
 		"storage", value.NewMap("kind", "volume", "total", int64(252<<30), "free", int64(181<<30)),
 		"problems", []any{
 			value.NewMap("code", "SCA-104", "severity", "warning", "title", "node n3 is unreachable", "subject", "n3", "cause",
-				"dial tcp 10.0.0.3:4521: no route to host", "next", "applianced ping n3; if it is gone for good, and the other nodes say the same: applianced remove n3", "since",
+				"dial tcp 10.0.0.3:4521: no route to host", "next", "applianced ping n3; if it is gone for good, and the other nodes say the same: applianced remove n3 (then it can join only as a new node)", "since",
 				now().Add(-13*time.Minute).Format(time.RFC3339)),
 			asRoot("salt-master"), asRoot("applianced lb"), asRoot("salt-api")})
 
@@ -417,10 +417,9 @@ func docAnswers() map[string]any {
 		"causes", []any{
 			value.NewMap("code", "node not asked", "text", "it may be connected to a node that did not answer: n3",
 				"next", "applianced nodes; then ask again, or on that node"),
-			value.NewMap("code", "not connected", "text", "it is not connected, and was last heard 43 h ago",
+			value.NewMap("code", "not connected", "text", "it is not connected to the nodes that were asked, and was last heard 43 h ago",
 				"next", "look at the machine: is it up, does salt-minion run, do ports 4505 and 4506 of this cluster answer there?")},
-		"unanswered", []any{value.NewMap("jid", "20261124020000000000", "function", "state.apply"),
-			value.NewMap("jid", "20261123020000000000", "function", "state.apply")},
+		"unanswered", []any{value.NewMap("jid", "20261124140000000000", "function", "test.version")},
 		"key", value.NewMap("state", "accepted", "fingerprint", finger, "by", "anna (pam)", "since", "2026-10-02T09:12:00Z"),
 		"connection", value.NewMap("connected", false, "node", "", "unasked", value.NewMap("n3", "it does not answer")),
 		"nodegroups", []any{"web"},
@@ -432,7 +431,13 @@ func docAnswers() map[string]any {
 // addDocRuns adds the last runs of a minion whose web server did not start last night.
 func addDocRuns(m map[string]any) {
 	const id = "web0007.example.com"
-	runs := []any{}
+	run := func(at, jid, user, function string) *value.Map {
+		return value.NewMap("minion", id, "time", at, "jid", jid, "user", user, "function", function, "result", "ok")
+	}
+	runs := []any{
+		run("2026-11-24T15:59:42Z", "20261124155940000000", "otto", "service.restart"),
+		run("2026-11-24T14:00:01Z", "20261124140000000000", "anna", "test.version"),
+	}
 	for day := 24; day > 20; day-- {
 		runs = append(runs, value.NewMap("minion", id, "time", fmt.Sprintf("2026-11-%dT02:00:00Z", day),
 			"jid", fmt.Sprintf("202611%d020000000000", day), "user", "root", "function", "state.apply",

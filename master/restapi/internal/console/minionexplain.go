@@ -118,7 +118,7 @@ func (d *explanation) addFacts(c *Console, m *value.Map) {
 	}
 
 	add("Runs now", jobsOf(m.List("running")), "")
-	add("No answer to", jobsOf(m.List("unanswered")), "")
+	add("No answer to, within a day", jobsOf(m.List("unanswered")), "")
 	add("Nodegroups", strings.Join(m.Texts("nodegroups"), ", "), "")
 	add("Silenced", strings.Join(m.Texts("silences"), "; "), "")
 	add("Pillar", m.Map("pillar").Str("problem"), "")

@@ -35,6 +35,7 @@ type plot struct {
 type plotLine struct {
 	Node, Now, Most string
 	Old             bool // Now is not of now: the node has told nothing since
+	End             int  // where an old line ends, from the left
 	Class           int
 	Parts           []string // points of polylines; a gap in the data begins a new one
 }
@@ -48,9 +49,9 @@ func plotsOf(c control.Course, now time.Time) (out []plot) {
 	}{
 		{"minions", "Minions connected", func(p control.Point) *float64 { return p.Minions }, shortNumber},
 		{"returns", "Returns a second", func(p control.Point) *float64 { return p.Returns }, shortNumber},
-		{"latency", "Slowest answer of the master through the balancer", func(p control.Point) *float64 { return p.Latency },
+		{"latency", "Slowest answer of the master through the balancer in five minutes", func(p control.Point) *float64 { return p.Latency },
 			func(v float64) string { return shortNumber(v) + " ms" }},
-		{"memory", "Memory of master, balancer and API", func(p control.Point) *float64 { return p.Memory }, bytesWord},
+		{"memory", "Memory of master, balancer and API together", func(p control.Point) *float64 { return p.Memory }, bytesWord},
 	} {
 		if p := drawPlot(c.Nodes, now, f.of, f.word); len(p.Lines) > 0 {
 			p.ID, p.Title = f.id, f.title
@@ -89,7 +90,8 @@ func drawPlot(nodes []control.Series, now time.Time, measure func(control.Point)
 				continue
 			}
 
-			at := strconv.Itoa(int((plotSpan-age)*plotWide/plotSpan)) + "," +
+			l.End = int((plotSpan - age) * plotWide / plotSpan)
+			at := strconv.Itoa(l.End) + "," +
 				strconv.FormatFloat(plotHigh-*v/highest*(plotHigh-plotTop), 'f', 1, 64)
 			if x.At.Sub(before) > 2*control.PointEvery {
 				l.Parts = append(l.Parts, at)
