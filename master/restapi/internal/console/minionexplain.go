@@ -118,7 +118,9 @@ func (d *explanation) addFacts(c *Console, m *value.Map) {
 	}
 
 	add("Runs now", jobsOf(m.List("running")), "")
-	add("No answer to, within a day", jobsOf(m.List("unanswered")), "")
+	if jobs := jobsOf(m.List("unanswered")); jobs != "" {
+		add("No answer to", "in the last day: "+jobs, "")
+	}
 	add("Nodegroups", strings.Join(m.Texts("nodegroups"), ", "), "")
 	add("Silenced", strings.Join(m.Texts("silences"), "; "), "")
 	add("Pillar", m.Map("pillar").Str("problem"), "")

@@ -240,7 +240,7 @@ func nodeDoneNotice(q url.Values) string {
 
 	switch q.Get("done") {
 	case "drain":
-		return node + " gets no new minions any more; those that it has are moved to other nodes slowly."
+		return node + " gets no new minions any more; those that it has move to other nodes within about two minutes."
 	case "undrain":
 		return node + " gets minions again."
 	case "restart":

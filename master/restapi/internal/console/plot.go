@@ -49,7 +49,7 @@ func plotsOf(c control.Course, now time.Time) (out []plot) {
 	}{
 		{"minions", "Minions connected", func(p control.Point) *float64 { return p.Minions }, shortNumber},
 		{"returns", "Returns a second", func(p control.Point) *float64 { return p.Returns }, shortNumber},
-		{"latency", "Slowest answer of the master through the balancer in five minutes", func(p control.Point) *float64 { return p.Latency },
+		{"latency", "Slowest answer of the master, each five minutes", func(p control.Point) *float64 { return p.Latency },
 			func(v float64) string { return shortNumber(v) + " ms" }},
 		{"memory", "Memory of master, balancer and API together", func(p control.Point) *float64 { return p.Memory }, bytesWord},
 	} {
