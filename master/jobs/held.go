@@ -77,22 +77,50 @@ func (h *held) popLocked(due []*record) []*record {
 // need not be handed over beside the load of the job.
 func (h *held) dropSeen(r *record) (copied *record) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	k := keyOf(r)
-	copied = h.byKey[k]
+	copied = h.byKey[keyOf(r)]
+	h.mu.Unlock()
 	if copied == nil {
 		return nil
 	}
-	isOther := r.kind != kindReturn && !bytes.Equal(copied.a, r.a)
+
+	// Loads are decoded without the lock, for which the starts of jobs wait.
+	isOther := r.kind == kindMinions && !bytes.Equal(copied.a, r.a) || r.kind == kindLoad && !isSameStart(copied.a, r.a)
 	if isOther && (r.kind != kindLoad || !isFromReturn(copied.a) || isFromReturn(r.a)) {
 		return nil
 	}
-	delete(h.byKey, k)
-	h.bytes -= copied.size()
-	if isOther {
+	if !h.remove(copied) || isOther {
 		return nil
 	}
 	return copied
+}
+
+// remove removes a copy, and reports whether it was still there: another one may have replaced it, or it was handed over.
+func (h *held) remove(copied *record) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	k := keyOf(copied)
+	if h.byKey[k] != copied {
+		return false
+	}
+	delete(h.byKey, k)
+	h.bytes -= copied.size()
+	return true
+}
+
+// isSameStart reports whether two packed loads are of the same start of a job, or of two slices of a batch. They need not
+// have the same bytes: a master announces fewer fields of a job than it stores. Of the loads that returns have made one
+// is enough.
+func isSameStart(a, b []byte) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	x, y := decodeLoad(a), decodeLoad(b)
+	_, isReturn := x.Get("return")
+	_, isOtherReturn := y.Get("return")
+	if isReturn || isOtherReturn {
+		return isReturn && isOtherReturn
+	}
+	return x != nil && y != nil && Rank(x) == Rank(y) && Continues(x, y)
 }
 
 // popDue removes and returns the copies that are older than heldFor.

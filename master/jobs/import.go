@@ -87,8 +87,8 @@ func (c *Cluster) Import(ctx context.Context) error {
 }
 
 // loadComes is how long after a return the load of its job may come: another master hands it over, which takes
-// it ten seconds, heldFor after a crash, or some more when the folder is slow. Until then the return waits: the archive takes it only once, and
-// would not know what was run.
+// it ten seconds, heldFor after a crash, or some more when the folder is slow. Until then the return waits: the archive
+// takes it only once, and would not know what was run.
 const loadComes = heldFor + 30*time.Second
 
 // Bounds of the imported records that are submitted to the journal and not yet durable. Returns of minions share the
@@ -253,12 +253,20 @@ func (c *Cluster) isKnown(ctx context.Context, r *record) (bool, error) {
 	return !outranks(r.a, load), nil
 }
 
+// decodeLoad returns a packed load, or nil if the bytes are none.
+func decodeLoad(packed []byte) *value.Map {
+	v, err := msgpack.Decode(packed, msgpack.DefaultLimits)
+	load, isMap := v.(*value.Map)
+	if err != nil || !isMap {
+		return nil
+	}
+	return load
+}
+
 // isFromReturn reports whether a packed load was made of a return: the master that took it did not know the job.
 func isFromReturn(packed []byte) bool {
-	v, err := msgpack.Decode(packed, msgpack.DefaultLimits)
-	load, ok := v.(*value.Map)
-	_, fromReturn := load.Get("return")
-	return err == nil && ok && fromReturn
+	_, fromReturn := decodeLoad(packed).Get("return")
+	return fromReturn
 }
 
 // outranks reports whether a packed load must replace the stored load, see Outranks. One that was made of a return
@@ -267,10 +275,9 @@ func outranks(packed []byte, stored *value.Map) bool {
 	if !stored.Bool(ChosenField) {
 		return false // the usual case, which needs no decoding of the load
 	}
-	v, err := msgpack.Decode(packed, msgpack.DefaultLimits)
-	load, ok := v.(*value.Map)
+	load := decodeLoad(packed)
 	_, fromReturn := load.Get("return")
-	return err == nil && ok && !fromReturn && !Continues(load, stored) && Outranks(load, stored)
+	return load != nil && !fromReturn && !Continues(load, stored) && Outranks(load, stored)
 }
 
 // contained reports whether all texts of a packed list are in present.

@@ -194,3 +194,50 @@ func TestLoadBesideOneOfAReturn(t *testing.T) {
 		}
 	}
 }
+
+// TestCopyOfAStartIsNotHandedOver: a master announces fewer fields of a job than it stores. Its peers do not hand over
+// their copies of the load when the job is in the shared folder, but do if the folder has the job of somebody else.
+func TestCopyOfAStartIsNotHandedOver(t *testing.T) {
+	t.Parallel()
+	args := []any{"a", value.NewMap("__kwarg__", true, "x", 1.5)}
+	stored := value.NewMap("ret", "postgres", "fun", "state.apply", "arg", args, "kwargs", value.NewMap("delimiter", "|"),
+		"tgt", "web*", "user", "ann", "jid", jid1)
+	announced := value.NewMap("jid", jid1, "tgt_type", "glob", "tgt", "web*", "user", "ann", "fun", "state.apply", "arg", args)
+	asBob := func(load *value.Map) *value.Map { return with(load, "user", "bob") }
+	chosen := func(load *value.Map) *value.Map { return with(load, ChosenField, true) }
+	for name, row := range map[string]struct {
+		stored, announced *value.Map
+		held              int
+	}{
+		"same job":               {stored, announced, 0},
+		"same job, chosen id":    {chosen(stored), chosen(announced), 0},
+		"same job, other fields": {announced, stored, 0},
+		"of another user":        {chosen(stored), chosen(asBob(announced)), 1},
+		"of another rank":        {stored, chosen(announced), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			shared := t.TempDir()
+			a := member(t, "10.0.0.1", shared, t.TempDir())
+			b := member(t, "10.0.0.2", shared, t.TempDir())
+			check.Must(t, b.StageCopy(t.Context(), "10.0.0.1", jid1, row.announced, []string{"web2", "web1"}))
+			check.Must(t, a.SaveLoad(t.Context(), jid1, row.stored, []string{"web1", "web2"}))
+			check.Must(t, a.volume.addAndWait(t.Context()))
+			check.Must(t, b.Import(t.Context()))
+			if n := b.ClusterStats().Held; n != row.held {
+				t.Errorf("%d held, want %d", n, row.held)
+			}
+			b.handOver(t)
+			if n := b.ClusterStats().Handed; n != uint64(row.held) {
+				t.Errorf("%d handed over, want %d", n, row.held)
+			}
+		})
+	}
+}
+
+// with returns a load with one more field.
+func with(load *value.Map, field string, v any) *value.Map {
+	changed := load.Clone()
+	changed.Set(field, v)
+	return changed
+}
