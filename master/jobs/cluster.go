@@ -22,8 +22,8 @@ const (
 	keepWait = 5 * time.Second
 )
 
-// ownSegment marks a segment that this master wrote and therefore never reads. For such a segment
-// it takes the place of the number of bytes read.
+// ownSegment marks a segment that this master wrote and therefore never reads: its journal has all records of it. For
+// such a segment it takes the place of the number of bytes read.
 const ownSegment = -1
 
 // Errors of Peers.Keep.

@@ -218,12 +218,13 @@ func (c *Cluster) cacheRecord(ctx context.Context, r *record, lost map[string]bo
 		}
 		return []*record{other}, nil
 	case kindLoad, kindMinions:
+		pending := c.overlay.pending(r.jid) // it may fail while isKnown looks at it
 		isKnown, err := c.isKnown(ctx, r)
 		if err != nil {
 			return nil, err
 		}
 		if isKnown {
-			return c.overlay.pending(r.jid), nil
+			return append(pending, c.overlay.pending(r.jid)...), nil
 		}
 		if _, err := c.submit(ctx, r); err != nil {
 			return nil, err

@@ -47,6 +47,19 @@ type record struct {
 	origin *record
 }
 
+// isStored reports whether this master's journal is known to have a copy for others.
+func (r *record) isStored() bool {
+	if r.origin == nil {
+		return true
+	}
+	select {
+	case <-r.origin.done:
+		return r.origin.err == nil
+	default:
+		return false
+	}
+}
+
 // copy returns a copy of the stored fields, for another log.
 func (r *record) copy() *record {
 	return &record{

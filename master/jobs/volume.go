@@ -45,9 +45,10 @@ type volume struct {
 	dir, id  string
 	log      *slog.Logger
 	now      func() time.Time
-	announce func(name string) // gets the name of each segment before the segment exists
+	announce func(name string) // gets the name of each segment that this master need not read, before it exists
 
 	segment      *os.File // segment that is being written; used by handOverLoop only
+	segmentRead  bool     // this master reads the segment, too: its journal may lack some of the records
 	segmentMark  mark
 	segmentBytes int
 	segmentSince time.Time
@@ -211,13 +212,18 @@ func (v *volume) flushWaiting() {
 // writeRecords appends records to the segment and syncs it. After an error the content of the
 // segment on the disk is unknown, so the next call begins a new segment.
 func (v *volume) writeRecords(recs []*record) error {
-	if v.segment != nil && (v.segmentBytes >= handSegment || v.now().Sub(v.segmentSince) > handSegmentT) {
-		_ = v.segment.Close()
-		v.segment = nil
+	// A copy that this master's journal could not take comes back from the folder, also after a crash.
+	mustRead := slices.ContainsFunc(recs, func(r *record) bool { return !r.isStored() })
+	if v.segment != nil {
+		isWhole := v.segmentBytes >= handSegment || v.now().Sub(v.segmentSince) > handSegmentT
+		if isWhole || mustRead && !v.segmentRead {
+			_ = v.segment.Close()
+			v.segment = nil
+		}
 	}
 
 	if v.segment == nil {
-		if err := v.beginSegment(); err != nil {
+		if err := v.beginSegment(mustRead); err != nil {
 			return fmt.Errorf("make a segment: %w", err)
 		}
 	}
@@ -244,8 +250,9 @@ func (v *volume) writeRecords(recs []*record) error {
 	return nil
 }
 
-// beginSegment creates a segment with its head under a temporary name and renames it.
-func (v *volume) beginSegment() error {
+// beginSegment creates a segment with its head under a temporary name and renames it. mustRead means that this master
+// reads the segment like those of the others.
+func (v *volume) beginSegment(mustRead bool) error {
 	_, _ = crand.Read(v.segmentMark[:]) // Read never fails
 	name := fmt.Sprintf("%s_%019d_%016x.log", v.id, v.now().UnixNano(), rand.Uint64())
 	tmp := filepath.Join(v.dir, "."+name)
@@ -259,7 +266,9 @@ func (v *volume) beginSegment() error {
 		err = f.Sync()
 	}
 	if err == nil {
-		v.announce(name)
+		if !mustRead {
+			v.announce(name)
+		}
 		err = os.Rename(tmp, filepath.Join(v.dir, name))
 	}
 	if err == nil {
@@ -273,6 +282,7 @@ func (v *volume) beginSegment() error {
 	}
 
 	v.segment = f
+	v.segmentRead = mustRead
 	v.segmentBytes = 0
 	v.segmentSince = v.now()
 	return nil
