@@ -16,9 +16,9 @@ type Behalf struct {
 	Saved *value.Map
 }
 
-// NewFor returns a job on behalf of a user. It checks no permission: whoever calls it has. As with
-// [Launcher.Permit], the job of a caller without all rights is restricted to its minions. With
-// order_masters it keeps its target, which is the one that he may use: lower masters resolve it.
+// NewFor returns a job on behalf of a user. It checks no permission: its caller must have done so. As with
+// [Launcher.Permit], the job of a user without all rights is sent to the minions that this master finds. With
+// order_masters it is sent with its target, which lower masters resolve: the user must be permitted to use it.
 func (l *Launcher) NewFor(ctx context.Context, load *value.Map, by Behalf) (*Job, error) {
 	load.Set("user", by.User)
 	j, err := l.New(ctx, load)

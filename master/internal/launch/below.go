@@ -47,43 +47,45 @@ const maxBelow = 100_000
 // below gathers the minions of a job that are below syndics (salt/client/__init__.py get_iter_returns). Only
 // syndics can tell who they are, so nobody knows all of them before syndic_wait has passed.
 type below struct {
-	targets *Targets
-	job     *Job
-	on      bool      // lower masters get the job
-	until   time.Time // when syndics have had their time to tell
-	ids     map[string]bool
+	targets      *Targets
+	job          *Job
+	reachesLower bool      // lower masters get the job
+	toldBy       time.Time // when syndics have had their time to tell
+	ids          map[string]bool
 }
 
 // newBelow returns what gathers the minions of a job below syndics. Without lower masters, and for a job for
 // listed minions of this master, there are none.
 func (l *Launcher) newBelow(j *Job) *below {
 	return &below{
-		targets: l.cfg.Targets,
-		job:     j,
-		on:      l.cfg.OrderMasters && !j.only,
-		ids:     map[string]bool{},
+		targets:      l.cfg.Targets,
+		job:          j,
+		reachesLower: l.cfg.OrderMasters && !j.only,
+		ids:          map[string]bool{},
 	}
 }
 
 // begin begins the time that syndics have, when they have the job.
 func (b *below) begin(wait time.Duration) {
-	if b.on {
-		b.until = time.Now().Add(wait)
+	if b.reachesLower {
+		b.toldBy = time.Now().Add(wait)
 	}
 }
 
-// left returns how long syndics may still tell which minions have the job.
-func (b *below) left() time.Duration { return max(time.Until(b.until), 0) }
+// timeToTell returns how long syndics may still tell which minions have the job.
+func (b *below) timeToTell() time.Duration { return max(time.Until(b.toldBy), 0) }
 
 // wants reports whether below needs events with this tag.
-func (b *below) wants(tag string) bool { return b.on && event.LowerJob(tag) != "" }
+func (b *below) wants(tag string) bool { return b.reachesLower && event.LowerJob(tag) != "" }
 
-// named returns the new minions that a syndic's event names for the job.
-func (b *below) named(e event.Event) []string {
-	if !b.on || event.LowerJob(e.Tag) != b.job.JID || !event.MayOrder(e, event.SyndicReport) {
-		return nil
+// named returns the new minions that an event names for the job. named reports whether the event names any,
+// new or not: then its sender is a syndic that has the job.
+func (b *below) named(e event.Event) (ids []string, named bool) {
+	if !b.reachesLower || event.LowerJob(e.Tag) != b.job.JID || !event.MayOrder(e, event.SyndicReport) {
+		return nil, false
 	}
-	return b.add(minionsIn(e.Data))
+	ids = minionsIn(e.Data)
+	return b.add(ids), len(ids) > 0
 }
 
 // minionsIn returns the minions that an event names. An event of this master has a []string there; an event
@@ -99,7 +101,7 @@ func minionsIn(data *value.Map) []string {
 // this master is none. Nor is one that a target by ids does not select, nor a name that a list takes for several:
 // whoever names them must not get the job to others by that.
 func (b *below) add(ids []string) (added []string) {
-	if !b.on {
+	if !b.reachesLower {
 		return nil
 	}
 

@@ -118,6 +118,16 @@ func TestAskBelowSyndics(t *testing.T) {
 			expected: "[low1 low2]", returns: 2, took: 3 * time.Second,
 		},
 		{
+			name: "named when it has returned, by a syndic that is not known", target: "*",
+			play:     belowSyndic{late: low, returns: []string{"web1", "web2", "low1", "low2"}},
+			expected: "[web1 web2 low1 low2]", returns: 4, took: 3 * time.Second,
+		},
+		{
+			name: "a minion that names nobody", target: "*",
+			play:     belowSyndic{named: []any{}, returns: []string{"web1", "web2"}},
+			expected: "[db1 web1 web2]", returns: 2, took: 10 * time.Second,
+		},
+		{
 			name: "one does not answer", target: "low*",
 			play:     belowSyndic{named: low, returns: []string{"low1"}},
 			expected: "[low1 low2]", returns: 1, took: 10 * time.Second, // timeout, gather_job_timeout and syndic_wait

@@ -68,7 +68,7 @@ func (l *Launcher) Collect(ctx context.Context, j *Job, timeout, gather time.Dur
 // collectAll collects the returns of a job that has started, as Collect does.
 func (l *Launcher) collectAll(ctx context.Context, g *gathering, timeout, gather time.Duration) error {
 	for wait := timeout; ; wait = gather {
-		if g.collectFor(ctx, max(wait, g.below.left())) || ctx.Err() != nil {
+		if g.collectFor(ctx, max(wait, g.below.timeToTell())) || ctx.Err() != nil {
 			return ctx.Err()
 		}
 		if busy, err := l.askRunning(ctx, g, gather); err != nil || !busy {
@@ -91,9 +91,9 @@ func (l *Launcher) StartAndWait(ctx context.Context, j *Job, wait time.Duration)
 	return nil
 }
 
-// StartNamed starts a job and returns the minions that it is known to be for. If none of them is this master's,
-// it waits until a syndic names some, and for syndic_wait at most. Without an error the job has started, also if
-// ctx has ended or nobody is named.
+// StartNamed starts a job and returns the minions that it is known to be for. While none is known, it waits
+// until a syndic names some or a minion returns, and for syndic_wait at most. Without an error the job has
+// started, even if StartNamed returns no minions, or ctx has ended.
 func (l *Launcher) StartNamed(ctx context.Context, j *Job) ([]string, error) {
 	ids := l.addressees(j)
 	if len(ids) > 0 {
@@ -106,7 +106,7 @@ func (l *Launcher) StartNamed(ctx context.Context, j *Job) ([]string, error) {
 		return nil, err
 	}
 	g.firstOnly = true
-	g.collectFor(ctx, g.below.left())
+	g.collectFor(ctx, g.below.timeToTell())
 	return g.expected(), nil
 }
 
@@ -133,7 +133,7 @@ type gathering struct {
 // startGathering subscribes to the returns of a job. Call it before starting the job.
 func (l *Launcher) startGathering(name string, j *Job, depth int) *gathering {
 	below := l.newBelow(j)
-	if below.on { // this master does not know how many answer
+	if below.reachesLower { // this master does not know how many answer
 		const most = 16_384
 		depth = max(depth, most)
 	}
@@ -175,22 +175,27 @@ func (g *gathering) expected() []string {
 	return append(ids, slices.Sorted(maps.Keys(g.below.ids))...)
 }
 
-// isComplete reports whether all minions have answered, and no syndic may name further ones. Without a single
-// minion that is not known before the wait ends.
+// isComplete reports whether all minions have answered, and no syndic may name further ones; with firstOnly,
+// whether one minion below a syndic is known. If lower masters get the job and nobody has answered, it returns
+// false: only the end of the wait tells.
 func (g *gathering) isComplete() bool {
-	if len(g.silent) > 0 || g.below.left() > 0 {
-		return g.firstOnly && len(g.below.ids) > 0
+	if g.firstOnly && len(g.below.ids) > 0 {
+		return true
 	}
-	return !g.below.on || len(g.returned) > 0
+	if len(g.silent) > 0 || g.below.timeToTell() > 0 {
+		return false
+	}
+	return !g.below.reachesLower || len(g.returned) > 0
 }
 
 // collectFor collects returns until wait has passed or all minions have answered. It reports
 // whether all have answered.
 func (g *gathering) collectFor(ctx context.Context, wait time.Duration) bool {
-	ends := time.NewTimer(wait)
-	defer ends.Stop()
-	told := time.NewTimer(g.below.left())
-	defer told.Stop()
+	waitEnds := time.NewTimer(wait)
+	defer waitEnds.Stop()
+	syndicsDone := time.NewTimer(g.below.timeToTell())
+	defer syndicsDone.Stop()
+
 	for !g.isComplete() {
 		select {
 		case e, ok := <-g.sub.C:
@@ -202,8 +207,8 @@ func (g *gathering) collectFor(ctx context.Context, wait time.Duration) bool {
 			if g.probe != "" && len(g.stillRunning) == g.asked {
 				return false
 			}
-		case <-told.C:
-		case <-ends.C:
+		case <-syndicsDone.C:
+		case <-waitEnds.C:
 			return false
 		case <-ctx.Done():
 			return false
@@ -213,12 +218,14 @@ func (g *gathering) collectFor(ctx context.Context, wait time.Duration) bool {
 	return true
 }
 
-// takeNamed awaits the minions that a syndic's event names, and no longer the syndic.
+// takeNamed awaits the minions that a syndic's event names, and no longer the syndic. The minions may all have
+// returned before the event.
 func (g *gathering) takeNamed(e event.Event) {
-	ids := g.below.named(e)
-	if len(ids) == 0 {
+	ids, named := g.below.named(e)
+	if !named {
 		return
 	}
+
 	for _, id := range ids {
 		g.silent[id] = true
 	}
@@ -266,7 +273,7 @@ func (l *Launcher) askRunning(ctx context.Context, g *gathering, wait time.Durat
 		return false, err
 	}
 
-	if g.below.on { // the question and its answers pass syndics
+	if g.below.reachesLower { // the question and its answers pass syndics
 		wait += l.cfg.SyndicWait
 	}
 	g.probe = j.JID

@@ -133,7 +133,7 @@ func (s *Service) begin(ctx context.Context, b *newBatch) error {
 		return err
 	}
 	if len(b.up)+len(b.down) == 0 {
-		return &launch.Refusal{Text: "No minion has the ping that comes before a batch: nothing was run"}
+		return &launch.Refusal{Text: "No minion was sent the ping that precedes a batch: nothing was run. Look at what the target selects"}
 	}
 	if len(b.up) == 0 {
 		return &launch.Refusal{Text: fmt.Sprintf("None of the %d minions answers a ping, such as %.80s: nothing was run",
