@@ -174,6 +174,9 @@ func (f *Fleet) jobMap(ctx context.Context, cache loads, j *foundJob, budget *in
 	if addressed.pending > 0 {
 		m.Set("pending", int64(addressed.pending))
 	}
+	if addressed.leftOut > 0 {
+		m.Set("left_out", int64(addressed.leftOut))
+	}
 
 	out, ok, err := f.readOutcome(ctx, j.jid, budget)
 	if err != nil || !ok {
@@ -187,9 +190,6 @@ func (f *Fleet) jobMap(ctx context.Context, cache loads, j *foundJob, budget *in
 	if addressed.minions > 0 {
 		absent := max(0, addressed.minions-addressed.pending-out.OK-out.Failed)
 		m.Set("absent", int64(absent))
-		if leftOut := min(addressed.leftOut, absent); leftOut > 0 {
-			m.Set("left_out", int64(leftOut))
-		}
 	}
 	return m, nil
 }

@@ -117,6 +117,22 @@ func TestOutcomesOfJobs(t *testing.T) {
 	}
 }
 
+// TestLeftOutWithoutOutcome: the load of a batch tells whom it leaves out, also when the history is not read.
+func TestLeftOutWithoutOutcome(t *testing.T) {
+	b := newBench(t)
+	one := b.job("state.apply", "alice", "web1")
+	of := value.NewMap("minions", 300, "absent", 7)
+	cache := loadsOf{one: value.NewMap("fun", "state.apply", "Minions", []any{"web1"}, jobs.BatchField, of)}
+	b.reopen()
+	f := NewFleet(b.recorder, accepted{}, nil, b.clock)
+	budget := 0
+	m, err := f.jobMap(t.Context(), cache, &foundJob{jid: one}, &budget)
+	check.Must(t, err)
+	if m.Value("ok") != nil || m.Value("pending") != any(int64(292)) || m.Value("left_out") != any(int64(7)) {
+		t.Errorf("%s", value.Repr(m))
+	}
+}
+
 // TestOutcomesOfBatches: the load of a batch has the target and the minions of its slices up to now, and the batch's own.
 func TestOutcomesOfBatches(t *testing.T) {
 	for name, c := range map[string]struct {
