@@ -399,6 +399,7 @@ func (c *Console) redirect(page string, q url.Values) Answer {
 type page struct {
 	Base, Style, Script string
 	Title, Section      string
+	Tab                 string // title for the browser's tab and history, if Title may hold a secret; "": Title
 	Version             string
 	Cluster             string // name of the cluster; "" without one
 	Now, AsOf           string // time of the answer, by which the script tells ages, and as the page names it

@@ -114,7 +114,7 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		d.Rows[i].fillFrom(b, m.Map("Result").Map(d.Rows[i].ID), stateLimit)
 	}
 
-	p := page{Title: d.title()}
+	p := page{Title: d.title(), Tab: d.tab()}
 	if d.Live {
 		d.Stream, p.Refresh = c.base+"/stream?jid="+jid, 5
 	}
@@ -261,6 +261,15 @@ func (d jobPage) title() string {
 		words += " on " + d.Target
 	}
 	return briefName(words)
+}
+
+// tab returns the title of the browser's tab. It leaves out the arguments, which may hold a password: browsers keep
+// titles in their history, and send them to other devices.
+func (d jobPage) tab() string {
+	if d.Unknown || d.Missing || d.Function == "" {
+		return "Job " + d.JID
+	}
+	return briefName(d.Function) + " " + d.JID
 }
 
 // Answered returns the number of minions that have answered.

@@ -224,3 +224,22 @@ func TestShortAnswer(t *testing.T) {
 		}
 	}
 }
+
+// TestTabOfJob: browsers keep the titles of pages, so that of a job has none of its arguments. Its heading has them.
+func TestTabOfJob(t *testing.T) {
+	const jid = "20261124155900000001"
+	job := theJob().(*value.Map).Clone()
+	job.Set("Function", "cmd.run")
+	job.Set("Arguments", []any{"mysql -phush <b>"})
+	m := &recorded{answers: theAnswers()}
+	m.answers["jobs.list_job"] = job
+	a := ask(t, newConsole(t, ""), m, http.MethodGet, "/job?jid="+jid, nil)
+	_, after, _ := strings.Cut(a.Body, "<title>")
+	title, body, _ := strings.Cut(after, "</title>")
+	if title != "cmd.run "+jid+" – Saltern" {
+		t.Errorf("the title is %q", title)
+	}
+	if _, heading, _ := strings.Cut(body, "<h1"); !strings.Contains(heading[:min(len(heading), 200)], "mysql -phush &lt;b&gt;") {
+		t.Errorf("the heading has no arguments:\n%.300s", heading)
+	}
+}
