@@ -336,6 +336,7 @@ func (m *Master) onKeyChange(c keys.Change) {
 	m.cluster.Forget(c.ID)
 	m.minions.Forget(c.ID)
 	m.pillars.ForgetFault(c.ID)
+	m.syndics.Forget(c.ID)
 	if m.cfg.PreserveMinionCache {
 		return
 	}

@@ -5,13 +5,15 @@
 //	return or event of a syndic, at any master of the cluster ──> Registry ──> files in cachedir/syndics
 //	                                                                       └─> Known
 //
-// A syndic is known from the first event, or return, that it passes on. Tools, Salt's included, read the
-// files, which are empty (salt/master.py _syndic_return). As with Salt, a file stays when the key is deleted.
+// A syndic is known from the first event, or return, that it passes on, until its key is deleted: another minion
+// may get the name. Tools, Salt's included, read the files, which are empty (salt/master.py _syndic_return).
 package syndics
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -31,18 +33,22 @@ type Registry struct {
 	accepted func(id string) bool
 	log      *slog.Logger
 
-	mu    sync.RWMutex
-	known map[string]bool // bounded by the accepted minions
+	mu sync.RWMutex
+	// known holds the syndics, and is bounded by the accepted minions. unwritten holds those whose file could not be
+	// written.
+	known     map[string]bool
+	unwritten map[string]bool
 }
 
 // Open returns the Registry of the syndics in cacheDir. accepted reports whether an id has an accepted
 // key.
 func Open(cacheDir string, accepted func(id string) bool, log *slog.Logger) *Registry {
 	r := &Registry{
-		dir:      filepath.Join(cacheDir, Folder),
-		accepted: accepted,
-		log:      log,
-		known:    map[string]bool{},
+		dir:       filepath.Join(cacheDir, Folder),
+		accepted:  accepted,
+		log:       log,
+		known:     map[string]bool{},
+		unwritten: map[string]bool{},
 	}
 
 	files, err := os.ReadDir(r.dir)
@@ -67,18 +73,55 @@ func (r *Registry) Known(id string) bool {
 	return r.known[id]
 }
 
-// Note notes that a minion is a syndic. It does nothing for an id without an accepted key.
+// isWritten reports whether a syndic is known and has its file.
+func (r *Registry) isWritten(id string) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.known[id] && !r.unwritten[id]
+}
+
+// Note notes that a minion is a syndic. It does nothing for an id without an accepted key. If the file cannot be
+// written, the syndic is known all the same, and the next call tries again.
 func (r *Registry) Note(id string) {
-	if r == nil || r.Known(id) || keys.ValidID(id) != nil || !r.accepted(id) {
+	if r == nil || r.isWritten(id) || keys.ValidID(id) != nil || !r.accepted(id) {
 		return
 	}
 
 	r.mu.Lock()
 	r.known[id] = true
+	toldBefore := r.unwritten[id]
+	r.unwritten[id] = true
 	r.mu.Unlock()
 
-	if err := r.write(id); err != nil {
-		r.log.Warn("a syndic cannot be noted; tools say that it does not answer", "syndic", id, "error", err)
+	err := r.write(id)
+	if err != nil && !toldBefore {
+		r.log.Warn("a syndic cannot be noted; tools say that it does not answer until a later event of it is noted", "syndic", id,
+			"path", r.dir, "error", err)
+	}
+	if err == nil {
+		r.mu.Lock()
+		delete(r.unwritten, id)
+		r.mu.Unlock()
+	}
+
+	if !r.accepted(id) { // its key was deleted meanwhile
+		r.Forget(id)
+	}
+}
+
+// Forget ends that a minion is a syndic. Call it when its key was deleted.
+func (r *Registry) Forget(id string) {
+	if r == nil || keys.ValidID(id) != nil {
+		return
+	}
+
+	r.mu.Lock()
+	delete(r.known, id)
+	delete(r.unwritten, id)
+	r.mu.Unlock()
+
+	if err := os.Remove(filepath.Join(r.dir, id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		r.log.Warn("the file of a syndic whose key was deleted cannot be removed", "syndic", id, "error", err)
 	}
 }
 
@@ -104,7 +147,7 @@ func (r *Registry) Follow(ctx context.Context, bus *event.Bus) {
 	const depth = 256
 	sub := bus.Subscribe("syndics", depth, func(tag string) bool {
 		id := event.Syndic(tag)
-		return id != "" && !r.Known(id)
+		return id != "" && !r.isWritten(id)
 	})
 	defer sub.Close()
 	for {

@@ -80,10 +80,43 @@ func TestFilesOfSyndics(t *testing.T) {
 		t.Errorf("a file that cannot be written: %q", log.String())
 	}
 
+	check.Must(t, os.Remove(blocked))
+	before := log.String()
+	r.Note("mid")
+	if _, err := os.Lstat(filepath.Join(blocked, Folder, "mid")); err != nil || log.String() != before {
+		t.Errorf("the next event does not write the file: %v, %q", err, log.String())
+	}
+
 	var none *Registry
 	none.Note("mid")
+	none.Forget("mid")
 	none.Follow(t.Context(), nil)
 	if none.Known("mid") {
 		t.Error("a syndic without lower masters")
+	}
+}
+
+// TestSyndicsEndWithTheirKeys: whose key is deleted is no syndic any more, also after a restart and with a new key, and
+// also if the deletion comes while its event is noted. The file of another syndic stays.
+func TestSyndicsEndWithTheirKeys(t *testing.T) {
+	dir := t.TempDir()
+	r := open(t, dir)
+	r.Note("mid")
+	r.Note("mid2")
+	r.Forget("mid")
+	r.Forget("web1")
+	r.Forget("../" + Folder + "/mid2")
+	for _, now := range []*Registry{r, open(t, dir)} {
+		if now.Known("mid") || !now.Known("mid2") {
+			t.Errorf("mid %t, mid2 %t", now.Known("mid"), now.Known("mid2"))
+		}
+	}
+
+	asked := 0
+	deleted := Open(dir, func(string) bool { asked++; return asked == 1 }, slog.New(slog.DiscardHandler))
+	asked = 0
+	deleted.Note("mid")
+	if deleted.Known("mid") || open(t, dir).Known("mid") {
+		t.Error("a syndic whose key was deleted while it was noted")
 	}
 }
