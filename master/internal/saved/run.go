@@ -109,8 +109,9 @@ func (s *Service) noteRun(ctx context.Context, by runner.Caller, r *jobRun, err 
 		record.JID = r.jid
 	}
 	_, refused := errors.AsType[invalid](err)
+	started := err == nil || r.jid != ""
 	switch {
-	case err == nil:
+	case started:
 		record.Result = audit.Started
 		record.Detail = printable.Brief("on "+r.target.expression, maxShown)
 	case refused:
@@ -277,7 +278,8 @@ func (r *jobRun) do(ctx context.Context) (any, error) {
 	return r.startBatch(ctx)
 }
 
-// startAll starts the job on all minions.
+// startAll starts the job on all minions. An error with a jid means that the job has started and nobody knows who
+// has it: the console finds the jid at the beginning of the text.
 func (r *jobRun) startAll(ctx context.Context) (any, error) {
 	jid, minions, err := r.cfg.Minions.Start(ctx, r.load(r.test), r.by)
 	if err != nil {
@@ -288,8 +290,10 @@ func (r *jobRun) startAll(ctx context.Context) (any, error) {
 	switch {
 	case jid == "":
 		return nil, errNobody
+	case len(minions) == 0 && ctx.Err() != nil:
+		return nil, fmt.Errorf("job %s has started, and nobody waited for its minions: %w", jid, ctx.Err())
 	case len(minions) == 0:
-		return nil, fmt.Errorf("the target of the saved job selects no minions of this master, and no syndic has said within syndic_wait that it has some: salt-run jobs.lookup_jid %s shows whether one has run it later",
+		return nil, fmt.Errorf("job %[1]s has started; look at it before you start it again: its target selects no minions of this master, and no syndic has named any yet; salt-run jobs.lookup_jid %[1]s shows whether one has run it",
 			jid)
 	}
 	return r.result(minions, ""), nil

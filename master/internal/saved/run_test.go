@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"saltern/internal/audit"
 	"saltern/master/internal/acl"
 	"saltern/master/internal/batch"
 	"saltern/master/runner"
@@ -28,6 +29,7 @@ type fleet struct {
 	silent map[string]bool // by minion
 	fails  map[string]bool // with test=True
 	empty  bool
+	below  bool          // minions are below syndics, which name none
 	hold   chan struct{} // nil: Ask answers at once
 	stuck  bool          // a silent minion says without end that it still runs the job
 	during func()        // may be nil; called by Ask
@@ -55,6 +57,9 @@ func (f *fleet) Start(_ context.Context, load *value.Map, by User) (string, []st
 		return "", nil, nil
 	}
 	f.note(load, by)
+	if f.below {
+		return "20260102030405678901", nil, nil
+	}
 	return "jid", f.minions(), nil
 }
 
@@ -420,6 +425,46 @@ func TestUsualBlacklist(t *testing.T) {
 		if (err == nil) != c.runs || err != nil && !strings.Contains(err.Error(), "blacklist") {
 			t.Errorf("%s: %v", c.name, err)
 		}
+	}
+}
+
+// TestRunOfNobodyKnown: a job that has started is recorded as started, also if no syndic names its minions, or if the
+// caller has left. The error leads to it.
+func TestRunOfNobodyKnown(t *testing.T) {
+	for name, tt := range map[string]struct {
+		leaves bool
+		says   string
+	}{
+		"nobody is named":   {false, "job 20260102030405678901 has started; look at it before you start it again"},
+		"the caller leaves": {true, "job 20260102030405678901 has started, and nobody waited for its minions"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			log := audit.Open(audit.Config{Dir: dir, Node: "n1", Program: "test"})
+			s, _ := service(t, &fleet{below: true})
+			s.cfg.Audit = log
+			s.cfg.Store.mustSet(t, KindJob, "low", "{target: web, function: test.ping}")
+
+			ctx, leave := context.WithCancel(t.Context())
+			defer leave()
+			if tt.leaves {
+				leave()
+			}
+			c := call{by: root()}
+			f := functions()[runRunner]
+			check.Must(t, c.bind(f.params, []any{"low"}, value.NewMap()))
+			_, err := f.do(ctx, s, c)
+			if err == nil || !strings.HasPrefix(err.Error(), tt.says) {
+				t.Errorf("%v, want %q", err, tt.says)
+			}
+
+			log.Close()
+			recorded, err := audit.Read(t.Context(), "n1", audit.Query{Action: runRunner}, dir)
+			check.Must(t, err)
+			if r := recorded.Records; len(r) != 1 || r[0].Result != audit.Started || r[0].JID != "20260102030405678901" {
+				t.Errorf("recorded: %+v", r)
+			}
+		})
 	}
 }
 

@@ -25,8 +25,9 @@ type User struct {
 
 // Minions starts jobs for users. It checks no permissions.
 type Minions interface {
-	// Start starts a job and returns its id and minions. Without minions it starts none, and jid is "". With
-	// order_masters minions are those that are known so far; there may be none.
+	// Start starts a job and returns its id and minions. If the target selects nobody, it starts none and jid
+	// is "". With order_masters it returns the minions that are known so far: none, with a jid, means that the
+	// job has started and nobody knows yet who has it.
 	Start(ctx context.Context, load *value.Map, by User) (jid string, minions []string, err error)
 	// Ask starts a job and returns when all minions have answered, or when a silent minion no longer
 	// runs it after the timeout.

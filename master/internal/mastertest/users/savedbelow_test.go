@@ -2,6 +2,7 @@ package users
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -11,9 +12,11 @@ import (
 	"saltern/master/internal/batch"
 	"saltern/master/internal/local"
 	"saltern/master/internal/mastertest"
+	"saltern/master/internal/syndics"
 	"saltern/master/pattern"
 	"saltern/master/value"
 	"saltern/test/await"
+	"saltern/test/check"
 )
 
 // belowUsers grants alice the right to a ping on one minion of this master.
@@ -195,7 +198,7 @@ func TestSavedJobsBelowASyndic(t *testing.T) {
 	}
 
 	t.Run("nobody", func(t *testing.T) {
-		if _, failure := l.run("root", "nobody"); !strings.Contains(failure, "no syndic has said") {
+		if _, failure := l.run("root", "nobody"); !strings.Contains(failure, "no syndic has named any") {
 			t.Errorf("failure %q", failure)
 		}
 	})
@@ -222,7 +225,8 @@ func TestSavedJobsBelowASyndic(t *testing.T) {
 	})
 }
 
-// TestSavedJobsBelowASyndicOfAnotherMaster: the same if the syndic is connected to another master of the cluster.
+// TestSavedJobsBelowASyndicOfAnotherMaster: the same if the syndic is connected to another master of the cluster. Both
+// masters know it as a syndic until its key is deleted.
 func TestSavedJobsBelowASyndicOfAnotherMaster(t *testing.T) {
 	t.Parallel()
 	ms := mastertest.StartCluster(t, 2, belowUsers)
@@ -237,6 +241,14 @@ func TestSavedJobsBelowASyndicOfAnotherMaster(t *testing.T) {
 			t.Errorf("%q; sent: %v", failure, l.sent)
 		}
 	}
+
+	noted := func(m *mastertest.Master) bool {
+		_, err := os.Lstat(m.Path("cache", syndics.Folder, "mid"))
+		return err == nil
+	}
+	await.That(t, "both masters know the syndic", func() bool { return noted(ms[0]) && noted(ms[1]) })
+	check.Must(t, ms[1].Parts.Keys.Delete("mid"))
+	await.That(t, "no master takes the name for a syndic's", func() bool { return !noted(ms[0]) && !noted(ms[1]) })
 }
 
 // ran returns who has run the job of a result in earnest, when all its minions have.

@@ -23,6 +23,7 @@ const manyMinions = 20
 type runPage struct {
 	target
 	Below    bool   // minions below syndics, who are not counted, get the job, too
+	Lower    bool   // there are lower masters: minions may be below syndics
 	Kind     string // see runKinds
 	Kinds    []runKind
 	Fun, Arg string
@@ -87,9 +88,10 @@ func argLines(args []any) (out []string) {
 // line.
 func parsedArgs(lines []string) []any { return client.ParseArgs(lines, nil) }
 
-func runOf(get func(string) string) runPage {
+func (c *Console) runOf(get func(string) string) runPage {
 	return runPage{
 		target: targetOf(get),
+		Lower:  c.cfg.LowerMasters,
 		Kind:   get("kind"),
 		Fun:    strings.TrimSpace(cutText(get("fun"), maxName)),
 		Arg:    cutText(get("arg"), maxTarget),
@@ -103,7 +105,7 @@ func runOf(get func(string) string) runPage {
 // prepareRun shows the form. With look=1 in the query it lists the minions of the target, with
 // doc=1 it shows the documentation of the function, with list=1 it asks a minion for its functions.
 func prepareRun(c *Console, ctx context.Context, v *visit) (Answer, error) {
-	d, problem := runOf(v.query.Get), ""
+	d, problem := c.runOf(v.query.Get), ""
 	if err := d.chooseKind(v); err != nil {
 		return Answer{}, err
 	}
@@ -275,7 +277,7 @@ func startJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		return Answer{}, err
 	}
 
-	d := runOf(form.Get)
+	d := c.runOf(form.Get)
 	if err := d.chooseKind(v); err != nil {
 		return Answer{}, err
 	}

@@ -124,7 +124,10 @@ func TestTargetsReachBelowSyndics(t *testing.T) {
 			m := newAsking()
 			m.answers["presence.minions"] = theMinions("web1", "web2")
 			below := lower && wild
-			if a := ask(t, c, m, http.MethodGet, "/run?kind=minions&look=1&tgt="+url.QueryEscape(target), nil); strings.Contains(a.Body, says) != below {
+			if a := ask(t, c, m, http.MethodGet, "/run?kind=minions", nil); strings.Contains(a.Body, says) != lower {
+				t.Errorf("lower masters %t: the form promises\n%s", lower, a.Body)
+			}
+			if a := ask(t, c, m, http.MethodGet, "/run?kind=minions&look=1&tgt="+url.QueryEscape(target), nil); strings.Contains(a.Body, "Minions below syndics that the target selects") != below {
 				t.Errorf("lower masters %t, %s: %d\n%s", lower, target, a.Code, a.Body)
 			}
 

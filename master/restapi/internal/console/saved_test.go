@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"html"
 	"log/slog"
@@ -30,7 +31,8 @@ func (upcoming) NextRuns(int) (map[string][]time.Time, error) { return nil, nil 
 type savedMaster struct {
 	asking
 	table     *runner.Table
-	withholds bool // as for a user without a permission for saved.jobs
+	withholds bool  // as for a user without a permission for saved.jobs
+	fails     error // may be nil; of saved.run
 }
 
 func newSavedMaster(t testing.TB) *savedMaster {
@@ -55,6 +57,9 @@ func (m *savedMaster) Do(ctx context.Context, token string, low *value.Map) (any
 	switch {
 	case !strings.HasPrefix(fun, "saved."):
 		return m.recorded.Do(ctx, token, low)
+	case fun == "saved.run" && m.fails != nil:
+		result, _ := runner.Outcome("runner", fun, nil, m.fails)
+		return result, nil
 	case fun == "saved.run":
 		return value.NewMap("jid", "20261124155900000001", "minions", []any{"web1"}), nil
 	case fun == "saved.jobs": // who asks is not known here
@@ -377,6 +382,64 @@ func TestSavedRun(t *testing.T) {
 			a.Header.Get("Location") != "/console/job?jid=20261124155900000001" {
 			t.Errorf("%q: %d to %q, %s", text, a.Code, a.Header.Get("Location"), value.Repr(got))
 		}
+	}
+}
+
+// TestSavedRunOfNobodyKnown: a saved job that has started, and of which nobody knows who has it, leads to its page: its form
+// would start it twice. Other failures show the form again, whatever they quote.
+func TestSavedRunOfNobodyKnown(t *testing.T) {
+	const jid = "20261124155900000001"
+	for problem, leads := range map[string]bool{
+		"job " + jid + " has started; look at it before you start it again: x": true,
+		"job " + jid + " has started, and nobody waited for its minions: x":    true,
+		"job ../keys has started":        false,
+		"job " + jid + " cannot be kept": false,
+		"job ":                           false,
+		"the field 'job " + jid + " has started' does not fit: nothing was run": false,
+		jid + " has started": false,
+		"run the saved job deploy: job " + jid + " has started": false,
+	} {
+		t.Run(problem, func(t *testing.T) {
+			c, m := newConsole(t, ""), newSavedMaster(t)
+			form := deployForm()
+			for _, limit := range []string{"test_first", "batch", "stop_above", "limit"} {
+				form.Del(limit)
+			}
+			ask(t, c, m, http.MethodPost, "/saved/job", form)
+			run := sentForm(ask(t, c, m, http.MethodGet, "/saved/run?name=deploy", nil).Body)
+			m.fails = errors.New(problem)
+			a := ask(t, c, m, http.MethodPost, "/saved/run", run)
+			to := a.Header.Get("Location")
+			if leads && to != "/console/job?jid="+jid || !leads && a.Code != http.StatusBadRequest {
+				t.Errorf("%d to %q", a.Code, to)
+			}
+		})
+	}
+}
+
+// TestSavedRunBelowSyndics: minions below syndics are not counted, and the form says that they get the job.
+func TestSavedRunBelowSyndics(t *testing.T) {
+	for _, tt := range []struct {
+		lower  bool
+		target string
+		below  bool
+	}{
+		{false, "web*", false},
+		{true, "web*", true},
+		{true, "web1", false},
+	} {
+		t.Run(fmt.Sprint(tt.target, tt.lower), func(t *testing.T) {
+			c, m := newConsole(t, ""), newSavedMaster(t)
+			c.cfg.LowerMasters = tt.lower
+			m.answers["presence.minions"] = theMinions("web1", "web2")
+			form := deployForm()
+			form.Set("tgt", tt.target)
+			ask(t, c, m, http.MethodPost, "/saved/job", form)
+			a := ask(t, c, m, http.MethodGet, "/saved/run?name=deploy", nil)
+			if !strings.Contains(a.Body, "selects now") || strings.Contains(a.Body, "below syndics") != tt.below {
+				t.Errorf("%d: %s", a.Code, a.Body)
+			}
+		})
 	}
 }
 

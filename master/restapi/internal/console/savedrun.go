@@ -33,6 +33,7 @@ type savedRunPage struct {
 	InBatch    bool // it pings the minions before
 	Counted    bool // N is the number of minions that the target selects
 	N          int
+	Below      bool // minions below syndics, who are not counted, get the job, too
 }
 
 // savedRunOf returns the form for a job; get returns what was filled in, and filled whether anything
@@ -94,6 +95,7 @@ func (d *savedRunPage) countMinions(c *Console, ctx context.Context, v *visit, m
 	}
 	d.Counted = true
 	d.N = len(ids)
+	d.Below = c.reachesBelow(selects)
 }
 
 // startSavedRun runs a saved job with the values of the form, and leads to its page.
@@ -144,9 +146,23 @@ func startSavedRun(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	if problem == "" && !jobs.Valid(got.Str("jid")) {
 		problem = "The master started nothing."
 	}
+	if jid := startedIn(problem); jid != "" {
+		return c.redirect("/job", url.Values{"jid": {jid}}), nil
+	}
 	if problem != "" {
 		return c.render(v, "savedrun", http.StatusBadRequest, page{Title: "Run " + d.Name, Data: d, Problem: problem})
 	}
 
 	return c.redirect("/job", url.Values{"jid": {got.Str("jid")}}), nil
+}
+
+// startedIn returns the id of a job that has started although saved.run failed, because nobody knows who has it; "" if
+// none has. To show the form again would invite the user to run the job twice.
+func startedIn(problem string) string {
+	named, ofJob := strings.CutPrefix(problem, "job ")
+	jid, says, _ := strings.Cut(named, " ")
+	if !ofJob || !jobs.Valid(jid) || !strings.HasPrefix(says, "has started") {
+		return ""
+	}
+	return jid
 }
