@@ -43,6 +43,7 @@ type jobPage struct {
 	AgainFailed              string         // the same, on the minions that failed alone
 	Longest, LongestOn       string         // how long the states of the slowest minion took, and its id; "" if unknown
 	Missing                  bool           // there is no such job
+	Unnamed                  bool           // only minions below syndics can have it, and none is known yet
 	Unknown                  bool           // there are returns, but what was run is not known
 	Fault                    string         // why parts of the job cannot be read, or ""
 	Only                     string         // id of the only minion to show; "" for all
@@ -79,6 +80,7 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	d.Batch = batchOf(m)
 
 	d.countResults(rows)
+	d.Unnamed = d.All == 0 && !d.isOfMaster() && c.reachesBelow(target{Target: d.Target, Type: d.Type})
 	d.Live = d.Waiting > 0 && c.jobAge(jid) < liveFor
 	if d.Live && d.Waiting <= maxAway {
 		d.Away = c.markAway(ctx, v, rows)
@@ -89,11 +91,7 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	d.Live = d.Live || d.Batch.goesOnFor(c.jobAge(jid))
 
 	if !d.Live {
-		for i := range rows {
-			if rows[i].Word == wordWaiting {
-				rows[i].Word = "no answer"
-			}
-		}
+		endWaiting(rows)
 	}
 
 	d.Longest, d.LongestOn = longestOf(m.Map("Result"))
@@ -119,8 +117,7 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 		d.Stream, p.Refresh = c.base+"/stream?jid="+jid, 5
 	}
 
-	if v.rights().Run && !strings.HasPrefix(d.Function, "runner.") &&
-		!strings.HasPrefix(d.Function, "wheel.") && !d.Missing {
+	if v.rights().Run && !d.isOfMaster() && !d.Missing {
 		d.fillAgain(c, m, failedIDs)
 	}
 
@@ -130,6 +127,20 @@ func showJob(c *Console, ctx context.Context, v *visit) (Answer, error) {
 	p.Notice = stoppedNotice(v.query)
 	p.Data = d
 	return c.render(v, "job", http.StatusOK, p)
+}
+
+// endWaiting says of the minions that have not answered that nobody waits for them any more.
+func endWaiting(rows []minionResult) {
+	for i := range rows {
+		if rows[i].Word == wordWaiting {
+			rows[i].Word = "no answer"
+		}
+	}
+}
+
+// isOfMaster reports whether a runner or a wheel function ran, on the master.
+func (j job) isOfMaster() bool {
+	return strings.HasPrefix(j.Function, "runner.") || strings.HasPrefix(j.Function, "wheel.")
 }
 
 // listJob returns a job as jobs.list_job describes it. Who may not call that runner, but whom a saved job

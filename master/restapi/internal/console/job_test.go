@@ -243,3 +243,21 @@ func TestTabOfJob(t *testing.T) {
 		t.Errorf("the heading has no arguments:\n%.300s", heading)
 	}
 }
+
+// TestJobOfNobodyKnown: the page of a job that only minions below syndics can have says so until one is named.
+func TestJobOfNobodyKnown(t *testing.T) {
+	const says = "A syndic may still name some"
+	for _, lower := range []bool{false, true} {
+		for _, minions := range [][]any{nil, {"low1"}} {
+			c := newConsole(t, "")
+			c.cfg.LowerMasters = lower
+			m := &recorded{answers: theAnswers()}
+			m.answers["jobs.list_job"] = value.NewMap("Function", "test.ping", "Target", "low*", "Target-type", "glob",
+				"Minions", minions, "Result", value.NewMap())
+			a := ask(t, c, m, http.MethodGet, "/job?jid=20261124155900000001", nil)
+			if want := lower && minions == nil; a.Code != http.StatusOK || strings.Contains(a.Body, says) != want {
+				t.Errorf("lower masters %t, %v: %d\n%s", lower, minions, a.Code, a.Body)
+			}
+		}
+	}
+}

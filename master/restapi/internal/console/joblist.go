@@ -134,7 +134,7 @@ func (c *Console) withOutcomes(ctx context.Context, v *visit, list []job) (rows 
 	byJID, err := c.outcomesOf(ctx, v, ids)
 	for _, j := range list {
 		row := jobRow{job: j}
-		if !strings.HasPrefix(j.Function, "runner.") && !strings.HasPrefix(j.Function, "wheel.") {
+		if !j.isOfMaster() {
 			row.Outcome = byJID[j.JID]
 		}
 		rows = append(rows, row)
