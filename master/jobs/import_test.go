@@ -3,6 +3,8 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -240,4 +242,39 @@ func with(load *value.Map, field string, v any) *value.Map {
 	changed := load.Clone()
 	changed.Set(field, v)
 	return changed
+}
+
+// TestStageCopyDoesNotAskTheDisk: the event that announces a job of a peer does not wait for a disk that hangs, also if it
+// is of a further slice of a batch. So the time of the record does not depend on what the disk has, unless the caller has
+// chosen the job id: such a load may replace that of another caller, and whoever learns it has read the disk before.
+func TestStageCopyDoesNotAskTheDisk(t *testing.T) {
+	t.Parallel()
+	load := value.NewMap("jid", jid1, "fun", "state.apply", "user", "ann")
+	for name, row := range map[string]struct {
+		load    *value.Map
+		isAsked bool
+	}{
+		"id of a master": {load, false},
+		"chosen id":      {with(load, ChosenField, true), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := member(t, "10.0.0.2", t.TempDir(), t.TempDir())
+			check.Must(t, b.SaveLoad(t.Context(), jid1, load, nil))
+			flushed(t, b.Local)
+			dir := b.files.jobDir(jid1)
+			check.Must(t, os.MkdirAll(dir, 0o700))
+			check.Must(t, os.WriteFile(filepath.Join(dir, loadFile), nil, 0o600))
+			b.wait(-time.Hour)
+			now := b.now().UnixNano()
+			check.Must(t, b.StageCopy(t.Context(), "10.0.0.1", jid1, row.load, []string{"m1"}))
+
+			b.held.mu.Lock()
+			at := b.held.byKey[heldKey{kindLoad, jid1, ""}].time
+			b.held.mu.Unlock()
+			if isAsked := at != now; isAsked != row.isAsked {
+				t.Errorf("the disk is asked: %t, want %t", isAsked, row.isAsked)
+			}
+		})
+	}
 }

@@ -302,8 +302,9 @@ func (j *journal) commit() {
 	}
 }
 
-// errLoadFailed says that a batch was not written because one of its returns needs a load that was not written either.
-var errLoadFailed = errors.New("the load of a job was not written, and a return needs it: the minion sends the return again")
+// errLoadFailed says that a batch was not written because one of its returns needs a load that was not written either. All
+// callers whose records are in the batch get it.
+var errLoadFailed = errors.New("not written, because the load of a job written together with it has failed: try again")
 
 // lacksLoad returns an error if the batch has a return whose job has lost its load meanwhile: it would be stored
 // without. The other records of the batch fail with it; all callers try again.

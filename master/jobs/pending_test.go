@@ -101,6 +101,29 @@ func TestReturnIsNotStoredWithoutALoadThatFailed(t *testing.T) {
 	}
 }
 
+// TestRefusedPrepChangesNothing: a call that was refused does not keep the returns of a job from being stored.
+func TestRefusedPrepChangesNothing(t *testing.T) {
+	t.Parallel()
+	c := open(t, Config{})
+	check.Must(t, c.SaveLoad(t.Context(), jid1, value.NewMap("jid", jid1, "fun", "test.ping"), nil))
+	save(t, c, ret(jid1, "m1", true))
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.Prep(ended, jid1, true); err == nil {
+		t.Fatal("a call is accepted whose time has ended")
+	}
+	save(t, c, ret(jid1, "m2", true))
+	if returns, err := c.Returns(t.Context(), jid1); err != nil || returns.Len() != 2 {
+		t.Errorf("%d returns, %v", returns.Len(), err)
+	}
+
+	_, err := c.Prep(t.Context(), jid1, true)
+	check.Must(t, err)
+	if stored, err := c.SaveReturn(t.Context(), ret(jid1, "m3", true)); stored || err != nil {
+		t.Errorf("a return is stored after the job is to store none: %t, %v", stored, err)
+	}
+}
+
 // A job that a peer has announced, and whose record failed here, is taken from the folder.
 func TestFailedCopyIsImported(t *testing.T) {
 	t.Parallel()

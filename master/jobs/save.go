@@ -11,11 +11,16 @@ import (
 // submit reserves room for records, adds them to the overlay, and appends them to the journal. The
 // caller must wait for the batch that submit returns.
 func (c *Local) submit(ctx context.Context, recs ...*record) (*batch, error) {
+	return c.submitStamped(ctx, c.stampLater, recs...)
+}
+
+// submitStamped works like submit, but lets stamp set the times of the records.
+func (c *Local) submitStamped(ctx context.Context, stamp func(*record), recs ...*record) (*batch, error) {
 	if err := c.reserveRoom(ctx, recs...); err != nil {
 		return nil, err
 	}
 	for _, r := range recs {
-		c.stampLater(r)
+		stamp(r)
 		c.overlay.add(r)
 	}
 	b, err := c.journal.append(recs...)
@@ -28,7 +33,8 @@ func (c *Local) submit(ctx context.Context, recs ...*record) (*batch, error) {
 }
 
 // stampLater gives a load or an end time a later time than that of what it replaces, also if the clock was set back: of a
-// segment and a file, what has the later time counts (laterFile), and the file may stay as it is on a full disk.
+// segment and a file, what has the later time counts (laterFile), and the file may stay as it is on a full disk. It waits
+// for the disk.
 func (c *Local) stampLater(r *record) {
 	var before part
 	var name string
@@ -72,10 +78,10 @@ func (c *Local) Prep(ctx context.Context, jid string, nocache bool) (string, err
 	if !nocache {
 		return jid, nil
 	}
-	facts, _ := c.knownFacts(jid)
-	facts.nocache = true
-	c.known.put(jid, facts)
-	return jid, c.submitAndWait(ctx, &record{kind: kindPrep, jid: jid, a: []byte("n")})
+
+	err := c.submitAndWait(ctx, &record{kind: kindPrep, jid: jid, a: []byte("n")})
+	c.known.drop(jid) // it may say that the returns of the job are stored
+	return jid, err
 }
 
 // SaveLoad implements Cache (local_cache.save_load).
@@ -141,7 +147,12 @@ func (c *Local) stageRecords(
 		}
 	}
 
-	b, err := c.submit(ctx, recs...)
+	stamp := c.stampLater
+	if !show && !load.Bool(ChosenField) {
+		// The copy of a peer's job replaces no other job. The disk may hang, and the peer's next events must not wait.
+		stamp = func(*record) {}
+	}
+	b, err := c.submitStamped(ctx, stamp, recs...)
 	if err != nil {
 		return nil, nil, err
 	}
