@@ -96,7 +96,8 @@ func (c *Client) Batch(ctx context.Context, q BatchRequest, output BatchOutput) 
 
 // HandOver starts a batch that the master drives, and returns its job id and the number of its minions when the first
 // of them have the job. It requires the rights of [Client.Fire]. It calls down for each minion that did not answer
-// the ping. While the master is busy with other batches that begin, HandOver tries again for a minute.
+// the ping. While the master is busy with other batches that begin, HandOver tries again for a minute. A minion that
+// takes longer than [batch.LongestWait] counts as late, whatever the times in q.
 func (c *Client) HandOver(ctx context.Context, q BatchRequest, down func(id string)) (jid string, minions int, err error) {
 	ours, err := c.isOurs(ctx)
 	if err != nil {
@@ -122,9 +123,9 @@ func (c *Client) HandOver(ctx context.Context, q BatchRequest, down func(id stri
 		Size:       validSize(q.Size),
 		Wait:       q.Wait,
 		Failhard:   q.Failhard,
-		Timeout:    q.Timeout + q.Gather,
+		Timeout:    min(min(q.Timeout, batch.LongestWait)+min(q.Gather, batch.LongestWait), batch.LongestWait),
 		LateGoesOn: true,
-		Ping:       q.Timeout,
+		Ping:       min(q.Timeout, batch.LongestWait),
 	})
 	if err == ErrNoMinions || err == ErrNoJob {
 		return "", 0, nil

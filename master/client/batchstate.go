@@ -42,10 +42,11 @@ func batchSize(spec string, n int) (int, error) {
 	return max(size, 1), nil
 }
 
-// validSize returns a size that batchSize takes, in the bounds of [batch.SizeOf].
+// validSize returns a size that batchSize takes, as [batch.SizeOf] takes it and in its bounds.
 func validSize(spec string) string {
-	text, isPercent := strings.CutSuffix(strings.TrimSpace(spec), "%")
+	text := strings.TrimSpace(strings.Trim(spec, "%"))
 	n, err := strconv.ParseFloat(text, 64)
+	isPercent := strings.Contains(spec, "%")
 	switch {
 	case err != nil:
 		return spec
@@ -53,8 +54,10 @@ func validSize(spec string) string {
 		return "1"
 	case isPercent && n > 100:
 		return "100%"
+	case isPercent:
+		return text + "%"
 	}
-	return strings.TrimSpace(spec)
+	return strconv.Itoa(int(min(n, batch.MaxSize)))
 }
 
 // payload returns the data of a batch event. The data contain the state with which the master

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -29,6 +30,32 @@ func TestBatchSize(t *testing.T) {
 			t.Errorf("%q: got %d, want an error", bad, n)
 		} else if !strings.Contains(err.Error(), "must be an integer or percentage string") {
 			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
+
+// TestValidSize: the master takes each size that batchSize takes, for as many minions.
+func TestValidSize(t *testing.T) {
+	const seed = 7
+	dice := rand.New(rand.NewPCG(seed, 0))
+	specs := []string{"10 %", " 5 % ", "%10", "0%", "1000%", "-5", "0", " 007", "+3", "1000001", "999999999999", "5%%", "0.01 %"}
+	for range 5000 {
+		spec := make([]byte, 1+dice.IntN(5))
+		for i := range spec {
+			spec[i] = "0123456789%%%+-. e"[dice.IntN(18)]
+		}
+		specs = append(specs, string(spec))
+	}
+
+	for _, spec := range specs {
+		const minions = 1000
+		want, err := batchSize(spec, minions)
+		if err != nil {
+			continue
+		}
+		got, err := batch.SizeOf(validSize(spec), minions)
+		if err != nil || min(got, minions) != min(want, minions) {
+			t.Errorf("%q is %d minions, and as %q for the master %d, %v", spec, want, validSize(spec), got, err)
 		}
 	}
 }

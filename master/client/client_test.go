@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,6 +14,7 @@ import (
 
 	"saltern/master/client"
 	"saltern/master/event"
+	"saltern/master/internal/batch"
 	"saltern/master/internal/source"
 	"saltern/master/internal/syndics"
 	"saltern/master/value"
@@ -542,6 +544,7 @@ func TestHandOverByCommand(t *testing.T) {
 		busy,
 		value.NewMap("enc", "clear", "load", value.NewMap("jid", "20261121000000000042", "minions", []any{"a", "b"},
 			"down", []any{"c"})),
+		value.NewMap("enc", "clear", "load", value.NewMap("jid", "20261121000000000043", "minions", []any{"a"})),
 		failureOf("SaltInvocationError", "None of the 3 minions answers a ping"),
 	}
 	m.Clear = func(load *value.Map) any {
@@ -576,6 +579,18 @@ func TestHandOverByCommand(t *testing.T) {
 	kwargs, spec := value.Repr(load.Map("kwargs")), value.Repr(load.Map("batch"))
 	if load.Str("jid") != "" || kwargs != wantKwargs || spec != wantSpec {
 		t.Errorf("job id %q, fields %s, batch %s", load.Str("jid"), kwargs, spec)
+	}
+
+	q.Size = "10 %"
+	q.Timeout = 1000 * time.Hour
+	q.Gather = math.MaxInt64
+	if _, _, err := c.HandOver(t.Context(), q, nil); err != nil {
+		t.Error(err)
+	}
+	asked := m.Loads()
+	long, err := batch.ReadSpec(asked[len(asked)-1].Map("batch"))
+	if err != nil || long.Size != "10%" || long.Timeout != batch.LongestWait || long.Ping != batch.LongestWait {
+		t.Errorf("with long times the batch is %+v, %v", long, err)
 	}
 
 	q.Size = "ten"

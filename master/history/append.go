@@ -75,7 +75,8 @@ func (c *chunk) add(run *Run, oversized bool, now time.Time) {
 func (s *Store) Append(run Run) error { return s.put(run, false) }
 
 // Amend stores a run again that Append has stored, with another user, function or summary. From then on Query returns
-// this one instead; a crash before Sync may bring the former one back. The time must be the same.
+// this one instead, unless its filter matches only the former one: that stays in the history, and a crash before Sync may
+// bring it back. The time must be the same, and Amend does not look whether there is such a run.
 func (s *Store) Amend(run Run) error { return s.put(run, true) }
 
 // put stores a run, unless there is one of its minion and job already. again means that it replaces that one.

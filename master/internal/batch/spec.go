@@ -19,21 +19,24 @@ const Field = "batch"
 
 // Spec says how a batch proceeds.
 type Spec struct {
-	Size     string        // number of minions at a time, or a percentage of those that answer
+	Size     string        // number of minions at a time, up to MaxSize, or a percentage of those that answer
 	Wait     time.Duration // how long a minion occupies its place after its return
 	Failhard bool          // stop after the first minion that returns an error
 	Timeout  time.Duration // how long a minion may take
 	// LateGoesOn means that with Failhard only a return stops the batch, no minion that is late, as with Salt's tools.
 	LateGoesOn bool
-	// Ping is how long the minions have to answer the ping before the batch, at most 90 seconds; 0: the option timeout.
+	// Ping is how long the minions have to answer the ping before the batch; 0: the option timeout. The master waits no
+	// longer than 90 seconds, also if Ping is longer.
 	Ping time.Duration
 }
 
+// Bounds of a Spec.
 const (
-	defaultTimeout = 30 * time.Minute
-	longestWait    = 24 * time.Hour // of both times of a Spec
-	maxSize        = 1_000_000
+	LongestWait = 24 * time.Hour // bounds each of its times
+	MaxSize     = 1_000_000      // minions at a time
 )
+
+const defaultTimeout = 30 * time.Minute
 
 // Map returns the map that [ReadSpec] reads.
 func (s Spec) Map() *value.Map {
@@ -93,8 +96,8 @@ func spanOf(m *value.Map, key string, def time.Duration) (time.Duration, error) 
 		return def, nil
 	}
 	n := numberIn(m, key, math.NaN())
-	if !(n >= 0 && n <= longestWait.Seconds()) {
-		return 0, fmt.Errorf("%s of a batch is a number of seconds, at most %.0f", key, longestWait.Seconds())
+	if !(n >= 0 && n <= LongestWait.Seconds()) {
+		return 0, fmt.Errorf("%s of a batch is a number of seconds, at most %.0f", key, LongestWait.Seconds())
 	}
 	return time.Duration(n * float64(time.Second)), nil
 }
@@ -106,7 +109,7 @@ func SizeOf(spec string, n int) (int, error) {
 	text, isPercent := strings.CutSuffix(spec, "%")
 	if !isPercent {
 		size, err := strconv.Atoi(spec)
-		if err != nil || size < 1 || size > maxSize {
+		if err != nil || size < 1 || size > MaxSize {
 			return 0, bad
 		}
 		return size, nil
