@@ -60,6 +60,10 @@ func (o Origin) String() string {
 // persons: a directory's user root is not the root of this host. Events of Salt's masters lack it.
 const EauthField = "saltern_eauth"
 
+// RefusedField is set in the event of a return that is not kept, because the minion has returned something else for
+// the job before. Masters do not store such a return, and send no notification about it.
+const RefusedField = "saltern_refused"
+
 // Event is one event as a subscriber receives it. All subscribers share its data and must not
 // change it.
 type Event struct {

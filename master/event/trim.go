@@ -11,7 +11,7 @@ const trimmed = "VALUE_TRIMMED"
 
 // kept lists the keys that remain in an event if replacing values does not make the event small
 // enough. All other keys are dropped then, and so are listed keys with large values.
-var kept = [...]string{"id", "jid", "fun", "tag", "cmd", "success", "retcode", "_stamp"}
+var kept = [...]string{"id", "jid", "fun", "tag", "cmd", "success", "retcode", "_stamp", RefusedField}
 
 // overflow is the factor by which a packed event may exceed max_event_size.
 const overflow = 16

@@ -3,6 +3,7 @@ package jobs
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -148,6 +149,9 @@ func TestReturnThatComesAgainWhenItIsOld(t *testing.T) {
 	check.Must(t, err)
 	for id, again := range map[string]bool{"m1": true, "m2": false} {
 		stored, err := c.SaveReturn(ctx, ret(jid1, id, "again"))
+		if !again && errors.Is(err, ErrOtherReturn) {
+			err = nil
+		}
 		check.Must(t, err)
 		if stored != again {
 			t.Errorf("the return of %s is stored: %v", id, stored)

@@ -18,6 +18,8 @@ var (
 	// ErrBrokenLoad means that a load cannot be read because a power cut left its file empty or
 	// torn. So it is unknown who started the job.
 	ErrBrokenLoad = errors.New("jobs: the load of the job is broken")
+	// ErrOtherReturn means that the cache has a return of the minion for the job, with another content, which it keeps.
+	ErrOtherReturn = errors.New("jobs: the minion has returned something else for this job before, which is kept")
 	// ErrTooLarge means that a load or return exceeds Config.MaxReturn.
 	ErrTooLarge = errors.New("jobs: too large")
 	// errClosed means that the cache was closed.
@@ -47,8 +49,9 @@ type Cache interface {
 	// "".
 	AddMinions(ctx context.Context, jid string, minions []string, syndic string) error
 	// SaveReturn stores a return. stored is false, without an error, when the cache already has a
-	// durable return of this minion for the job, which it keeps, or when the cache does not store
-	// the job's returns.
+	// durable return of this minion for the job with the same content, which it keeps, or when the cache
+	// does not store the job's returns. SaveReturn returns [ErrOtherReturn] when the durable return has another
+	// content: sending the return again is of no use.
 	SaveReturn(ctx context.Context, r Return) (stored bool, err error)
 	// UpdateEndtime records when a job ended, as readable text.
 	UpdateEndtime(ctx context.Context, jid, text string) error

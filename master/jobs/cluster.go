@@ -167,49 +167,89 @@ func (c *Cluster) SaveReturn(ctx context.Context, ret Return) (bool, error) {
 		return c.saveRun(ctx, r, facts, ret)
 	}
 
-	type outcome struct {
-		stored []*record
-		err    error
+	// Nobody may get a return that this master does not keep, or masters would keep different ones.
+	stored, written, err := c.submitReturn(ctx, r, facts, ret)
+	if err != nil {
+		return false, c.keepElsewhere(ctx, ret, err)
 	}
 
-	local := make(chan outcome, 1)
-	go func() {
-		stored, err := c.commitReturn(ctx, r, facts, ret)
-		local <- outcome{stored, err}
-	}()
+	handed := stored
+	if stored == nil {
+		kept, isOther := c.keptInstead(r, written)
+		if isOther {
+			return false, refuseOther(ctx, written)
+		}
+		handed = []*record{r}
+		if kept != nil {
+			handed = []*record{kept} // the shared folder and the peers may not have it yet
+			ret = asKept(ret, kept)
+		}
+	}
 
 	wait, cancel := context.WithTimeout(ctx, keepWait)
 	perr := c.cfg.Peers.Keep(wait, ret)
 	cancel()
-	o := <-local
-	if o.err != nil {
-		return o.stored != nil, o.err
+	if written != nil {
+		if err := written.wait(ctx); err != nil {
+			return stored != nil, err
+		}
 	}
 	if perr == nil || errors.Is(perr, ErrOnlyMaster) {
 		c.cfg.Degraded(nil)
-		c.queueRecords(orAgain(o.stored, r))
-		return o.stored != nil, nil
+		c.queueRecords(handed)
+		return stored != nil, nil
 	}
 
-	wait, cancel = context.WithTimeout(ctx, keepWait)
+	return stored != nil, c.handOver(ctx, handed, perr)
+}
+
+// keepElsewhere gives a return that this master cannot store, for the reason err, to the peers, unless this master has a
+// return of the minion for the job. It returns err: the return is not acknowledged.
+func (c *Cluster) keepElsewhere(ctx context.Context, ret Return, err error) error {
+	if c.overlay.holdsReturn(ret.JID, ret.ID) || c.readReturn(ret.JID, ret.ID) != nil {
+		return err
+	}
+	wait, cancel := context.WithTimeout(ctx, keepWait)
 	defer cancel()
-	switch verr := c.volume.addAndWait(wait, copies(orAgain(o.stored, r))...); {
+	_ = c.cfg.Peers.Keep(wait, ret)
+	return err
+}
+
+// refuseOther returns ErrOtherReturn for a return with another content than the kept one, once that is durable. written
+// is the kept return if it may not be durable yet, otherwise nil. The return that is kept goes its own way to the others.
+func refuseOther(ctx context.Context, written *record) error {
+	if written != nil {
+		if err := written.wait(ctx); err != nil {
+			return err
+		}
+	}
+	return ErrOtherReturn
+}
+
+// handOver waits until the shared folder has the records of a return that no peer has stored, for the reason perr.
+func (c *Cluster) handOver(ctx context.Context, recs []*record, perr error) error {
+	wait, cancel := context.WithTimeout(ctx, keepWait)
+	defer cancel()
+	switch verr := c.volume.addAndWait(wait, copies(recs)...); {
 	case verr == nil:
 		c.cfg.Degraded(fmt.Errorf("returns are kept by this master and the shared folder: %w", perr))
-		return o.stored != nil, nil
+		return nil
 	case errors.Is(perr, ErrNoPeer):
 		c.cfg.Degraded(fmt.Errorf("returns are kept by this master alone: %w, and the shared folder does not take them: %w",
 			perr, verr))
-		return o.stored != nil, nil
+		return nil
 	default:
-		return o.stored != nil, errors.Join(perr, verr)
+		return errors.Join(perr, verr)
 	}
 }
 
 // saveRun stores the result of a function that ran on this master, a runner or a wheel function. The
 // caller has the result anyway, so saveRun does not wait for peers.
 func (c *Cluster) saveRun(ctx context.Context, r *record, facts jobFacts, ret Return) (bool, error) {
-	stored, err := c.commitReturn(ctx, r, facts, ret)
+	stored, _, isOther, err := c.commitReturn(ctx, r, facts, ret)
+	if err == nil && isOther {
+		err = ErrOtherReturn
+	}
 	if err != nil || stored == nil {
 		return false, err
 	}
@@ -232,28 +272,26 @@ func copies(recs []*record) []*record {
 	return out
 }
 
-// orAgain returns the records that were stored with a return, or the return alone if it was stored
-// before: the shared folder may not have it yet.
-func orAgain(stored []*record, again *record) []*record {
-	if stored == nil {
-		return []*record{again}
-	}
-	return stored
-}
-
 // SaveCopy stores a copy of a return that a peer received. When it returns nil, the copy is
-// durable.
+// durable, or another return of the minion for the job, which this master keeps.
 func (c *Cluster) SaveCopy(ctx context.Context, peer string, ret Return) error {
 	r, facts, err := c.newReturn(ret)
 	if err != nil || facts.nocache {
 		return err
 	}
-	stored, err := c.commitReturn(ctx, r, facts, ret)
+	stored, kept, _, err := c.commitReturn(ctx, r, facts, ret)
 	if err != nil {
 		return err
 	}
 
-	for _, copied := range copies(orAgain(stored, r)) {
+	switch {
+	case stored != nil:
+	case kept != nil:
+		stored = []*record{kept}
+	default: // what this master keeps cannot be read
+		stored = []*record{r}
+	}
+	for _, copied := range copies(stored) {
 		c.holdRecord(peer, copied)
 	}
 	return nil

@@ -300,6 +300,9 @@ func (m *homeModel) saveReturn(jid, id, text string) {
 		r.Out = "nested"
 	}
 	stored, err := m.SaveReturn(m.t.Context(), r)
+	if errors.Is(err, ErrOtherReturn) {
+		err = nil // it is answered, and the first one is kept
+	}
 	m.mayFail(err)
 	f := m.fact("return", jid, id)
 	load := m.fact("load", jid, "")

@@ -163,6 +163,14 @@ func (o *overlay) hasJob(jid string) bool {
 	return o.jobs[jid] != nil
 }
 
+// holdsReturn reports whether the overlay has a return of a minion for a job.
+func (o *overlay) holdsReturn(jid, minion string) bool {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	j := o.jobs[jid]
+	return j != nil && j.returns[minion] != nil
+}
+
 // openLoads returns the packed open loads by job id.
 func (o *overlay) openLoads() map[string][]byte {
 	o.mu.RLock()

@@ -226,7 +226,10 @@ func (c *Local) SaveReturn(ctx context.Context, ret Return) (bool, error) {
 		return false, err
 	}
 	r.own = true
-	stored, err := c.commitReturn(ctx, r, facts, ret)
+	stored, _, isOther, err := c.commitReturn(ctx, r, facts, ret)
+	if err == nil && isOther {
+		err = ErrOtherReturn
+	}
 	return stored != nil, err
 }
 
@@ -263,13 +266,26 @@ func (c *Local) newReturn(ret Return) (*record, jobFacts, error) {
 }
 
 // commitReturn writes the record r of a return to the journal, and also ret.Load if the job has no
-// load. It returns the records that it has stored, or nil if the return was already stored.
-func (c *Local) commitReturn(ctx context.Context, r *record, facts jobFacts, ret Return) ([]*record, error) {
+// load. It returns the records that it has stored. If the return was already stored, it returns none, but what
+// keptInstead returns.
+func (c *Local) commitReturn(
+	ctx context.Context,
+	r *record,
+	facts jobFacts,
+	ret Return,
+) (stored []*record, kept *record, isOther bool, err error) {
 	stored, written, err := c.submitReturn(ctx, r, facts, ret)
-	if err != nil || written == nil {
-		return nil, err
+	if err != nil {
+		return nil, nil, false, err
 	}
-	return stored, written.wait(ctx)
+
+	if stored == nil {
+		kept, isOther = c.keptInstead(r, written)
+	}
+	if written != nil {
+		err = written.wait(ctx)
+	}
+	return stored, kept, isOther, err
 }
 
 // submitReturn works like commitReturn, but does not wait until the return is durable. It returns the record that the

@@ -343,7 +343,8 @@ func (r *Runs) KeepResult(ctx context.Context, job pyrunner.Job, data *value.Map
 		load.Set(event.EauthField, system)
 	}
 
-	if _, err := r.Env.Jobs.SaveReturn(ctx, jobs.ReturnOf(load)); err != nil {
+	_, err := r.Env.Jobs.SaveReturn(ctx, jobs.ReturnOf(load))
+	if err != nil && !errors.Is(err, jobs.ErrOtherReturn) {
 		r.Log.Error("result of a runner or wheel function is not kept", "jid", job.JID, "fun",
 			data.Str("fun"), "error", err)
 	}

@@ -52,26 +52,38 @@ func (s *Service) onReturn(ctx context.Context, c *request.Call) (any, error) {
 	}
 
 	s.returns.Add(1)
+	isRefused := false
 	if s.cfg.Options.JobCache && s.cfg.Options.ExtJobCache == "" {
 		kept := s.keptReturn(c.ID, s.withRevision(ctx, c, adopted))
-		if _, err := s.cfg.Jobs.SaveReturn(ctx, kept); errors.Is(err, jobs.ErrTooLarge) {
+		_, err := s.cfg.Jobs.SaveReturn(ctx, kept)
+		isOther := errors.Is(err, jobs.ErrOtherReturn)
+		isRefused = isOther && kept.Data.Value("return") != OverQuota // without its value it may be the same
+		switch {
+		case isOther: // answer, because a repeated return would be refused again
+			s.cfg.Quiet.Warn("a second return of a minion for a job is not kept", "minion", id, "jid", jid, "error", err)
+		case errors.Is(err, jobs.ErrTooLarge):
 			s.cfg.Log.Error("return is too large to be kept", "minion", c.ID, "jid", jid, "error", err)
-		} else if err != nil {
+		case err != nil:
 			s.cfg.Problem(control.JobCacheFault, err)
 			return nil, unanswered(fmt.Errorf("keep the return of %s for job %s: %w", c.ID, jid, err))
-		} else {
+		default:
 			s.cfg.Problem(control.JobCacheFault, nil)
 		}
 	}
 
-	s.cfg.Notify.Returned(load)
+	if isRefused {
+		load = load.Clone() // the job cache has the former
+		load.Set(event.RefusedField, true)
+	} else {
+		s.cfg.Notify.Returned(load)
+	}
 	s.fireOf(id, event.Tag("job", jid, "ret", id), load)
 	s.cfg.Bus.FireStateErrors(load)
 	return nil, nil
 }
 
 // jobMarks are fields that this master adds to loads and returns of jobs. A return may become the load of its job.
-var jobMarks = append(jobs.OwnFields(), event.EauthField)
+var jobMarks = append(jobs.OwnFields(), event.EauthField, event.RefusedField)
 
 // returnerOf returns the id for which a minion returns: its own, or that of one of its resources
 // (salt/minion.py _thread_return). It returns false for a resource that is not the minion's.

@@ -204,8 +204,11 @@ func (s *Service) Returned(load *value.Map) {
 }
 
 // ofReturn returns the alert of a return that failed, if a rule is about it. load is the event of the
-// return, or what the minion sent.
+// return, or what the minion sent. A return that no master keeps has no alert.
 func (s *Service) ofReturn(load *value.Map) (a alert.Alert, failed bool) {
+	if load.Bool(event.RefusedField) {
+		return alert.Alert{}, false
+	}
 	minion := load.Str("id")
 	subject := rules.Subject{
 		Kind:     rules.Failed,

@@ -216,7 +216,7 @@ func (h *Handler) Return(ctx context.Context, peer, tag string, load *value.Map)
 	if !h.cfg.Launch.MayReturn(ctx, jid, id) {
 		return cluster.ErrRefused
 	}
-	if !h.cfg.KeepReturns {
+	if !h.cfg.KeepReturns || load.Bool(event.RefusedField) {
 		return nil
 	}
 

@@ -193,6 +193,11 @@ func TestReturnOfAPeer(t *testing.T) {
 			"fun", "test.ping", "_stamp", "x")
 	}
 
+	refused := load(jid, "web1") // the peer keeps another return
+	refused.Set("return", false)
+	refused.Set(event.RefusedField, true)
+	check.Must(t, r.Return(t.Context(), "m2", event.Tag("job", jid, "ret", "web1"), refused))
+
 	for _, tt := range []struct {
 		name, jid, id, tag string
 		want               error

@@ -371,7 +371,8 @@ func (j *Jobs) AddMinions(ctx context.Context, jid string, minions []string, syn
 // return and before it called the returner. stored is the result of the cache below.
 func (j *Jobs) SaveReturn(ctx context.Context, r jobs.Return) (stored bool, err error) {
 	stored, err = j.Cache.SaveReturn(ctx, r)
-	if err != nil || j.master == nil {
+	isOther := errors.Is(err, jobs.ErrOtherReturn)
+	if err != nil && !isOther || j.master == nil {
 		return stored, err
 	}
 
@@ -391,6 +392,9 @@ func (j *Jobs) SaveReturn(ctx context.Context, r jobs.Return) (stored bool, err 
 	}
 
 	_, err = j.master.writeDurably(r.JID, calls...)
+	if err == nil && isOther {
+		err = jobs.ErrOtherReturn
+	}
 	return stored, err
 }
 

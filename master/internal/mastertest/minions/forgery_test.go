@@ -244,13 +244,14 @@ func TestReturnMarksNoJob(t *testing.T) {
 	const jid = "20260102030405678941"
 	a.Ask("_return", "jid", jid, "fun", "test.ping", "fun_args", []any{}, "return", true, "retcode", 0, "account", "ann",
 		"saltern_eauth", "pam", "only_minions", true, "chosen_jid", true,
-		"saltern_batch", value.NewMap("minions", int64(9), "size", int64(1)), "saltern_saved", value.NewMap("job", "x"))
+		"saltern_batch", value.NewMap("minions", int64(9), "size", int64(1)), "saltern_saved", value.NewMap("job", "x"),
+		"saltern_refused", true)
 	load, err := r.Parts.Jobs.Load(t.Context(), jid)
 	check.Must(t, err)
 	if load.Str("fun") != "test.ping" {
 		t.Fatalf("the return is not kept: %s", value.Repr(load))
 	}
-	for _, mark := range append(jobs.OwnFields(), event.EauthField) {
+	for _, mark := range append(jobs.OwnFields(), event.EauthField, event.RefusedField) {
 		if v, set := load.Get(mark); set {
 			t.Errorf("the minion has set %s to %v", mark, v)
 		}
