@@ -52,23 +52,9 @@ func (s *Service) onReturn(ctx context.Context, c *request.Call) (any, error) {
 	}
 
 	s.returns.Add(1)
-	isRefused := false
-	if s.cfg.Options.JobCache && s.cfg.Options.ExtJobCache == "" {
-		kept := s.keptReturn(c.ID, s.withRevision(ctx, c, adopted))
-		_, err := s.cfg.Jobs.SaveReturn(ctx, kept)
-		isOther := errors.Is(err, jobs.ErrOtherReturn)
-		isRefused = isOther && kept.Data.Value("return") != OverQuota // without its value it may be the same
-		switch {
-		case isOther: // answer, because a repeated return would be refused again
-			s.cfg.Quiet.Warn("a second return of a minion for a job is not kept", "minion", id, "jid", jid, "error", err)
-		case errors.Is(err, jobs.ErrTooLarge):
-			s.cfg.Log.Error("return is too large to be kept", "minion", c.ID, "jid", jid, "error", err)
-		case err != nil:
-			s.cfg.Problem(control.JobCacheFault, err)
-			return nil, unanswered(fmt.Errorf("keep the return of %s for job %s: %w", c.ID, jid, err))
-		default:
-			s.cfg.Problem(control.JobCacheFault, nil)
-		}
+	isRefused, err := s.keepReturn(ctx, c, adopted)
+	if err != nil {
+		return nil, err
 	}
 
 	if isRefused {
@@ -80,6 +66,30 @@ func (s *Service) onReturn(ctx context.Context, c *request.Call) (any, error) {
 	s.fireOf(id, event.Tag("job", jid, "ret", id), load)
 	s.cfg.Bus.FireStateErrors(load)
 	return nil, nil
+}
+
+// keepReturn stores a return, unless another cache does. isRefused is true for a second return of the minion for the
+// job with other content, which is not kept.
+func (s *Service) keepReturn(ctx context.Context, c *request.Call, adopted bool) (isRefused bool, err error) {
+	if !s.cfg.Options.JobCache || s.cfg.Options.ExtJobCache != "" {
+		return false, nil
+	}
+
+	kept := s.keptReturn(c.ID, s.withRevision(ctx, c, adopted))
+	_, err = s.cfg.Jobs.SaveReturn(ctx, kept)
+	switch {
+	case errors.Is(err, jobs.ErrOtherReturn): // answer, because a repeated return would be refused again
+		s.cfg.Quiet.Warn("a second return of a minion for a job is not kept", "minion", kept.ID, "jid", kept.JID, "error", err)
+		return kept.Data.Value("return") != OverQuota, nil // without its value it may be the same
+	case errors.Is(err, jobs.ErrTooLarge):
+		s.cfg.Log.Error("return is too large to be kept", "minion", c.ID, "jid", kept.JID, "error", err)
+	case err != nil:
+		s.cfg.Problem(control.JobCacheFault, err)
+		return false, unanswered(fmt.Errorf("keep the return of %s for job %s: %w", c.ID, kept.JID, err))
+	default:
+		s.cfg.Problem(control.JobCacheFault, nil)
+	}
+	return false, nil
 }
 
 // jobMarks are fields that this master adds to loads and returns of jobs. A return may become the load of its job.
