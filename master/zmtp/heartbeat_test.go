@@ -394,9 +394,9 @@ func TestPingInOneWrite(t *testing.T) {
 		want        []string
 	}{
 		{"everything", "", greeting(),
-			[]string{"\x01\x05first\x00\x01a\x01\x06second\x00\x01b" + ping, "\x00\x05third" + ping,
+			[]string{ping, "\x01\x05first\x00\x01a\x01\x06second\x00\x01b" + ping, "\x00\x05third" + ping,
 				"\x00\x06fourth" + ping}},
-		{"a topic", "t", greeting(), []string{"\x00\x05third" + ping, "\x00\x06fourth" + ping}},
+		{"a topic", "t", greeting(), []string{ping, "\x00\x05third" + ping, "\x00\x06fourth" + ping}},
 		{"version 3.0", "t", old, []string{"\x00\x05third", "\x00\x06fourth"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -103,6 +103,10 @@ func (p *Pub) serveSubscriber(m *member) error {
 	}
 
 	m.ready.Store(true)
+	if ping := p.hub.pings.following(); ping != nil {
+		// A subscriber that has got no TTL yet never notices that its network was cut.
+		m.heartbeat(time.Now(), p.hub.cfg.Heartbeat.Timeout, ping)
+	}
 	if p.cfg.OnConnect != nil {
 		p.cfg.OnConnect(m.peer)
 	}
