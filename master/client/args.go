@@ -134,6 +134,32 @@ func ParseTextArgs(words []string, noParse map[string]bool, isText func(position
 	return args
 }
 
+// SplitArgs separates the arguments that a function was sent: name=value in a text, and a map with "__kwarg__": true,
+// are named (salt/utils/args.py parse_input). parse reads the text of an argument; name is "" for one without a name.
+func SplitArgs(given []any, parse func(name, text string) any) (args []any, named *value.Map) {
+	args = []any{}
+	named = value.NewMap()
+	for _, a := range given {
+		switch a := a.(type) {
+		case string:
+			if name, text, ok := ParseKwarg(a); ok {
+				named.Set(name, parse(name, text))
+			} else {
+				args = append(args, parse("", a))
+			}
+			continue
+		case *value.Map:
+			if a.Value("__kwarg__") == true {
+				named.Update(a)
+				named.Delete("__kwarg__")
+				continue
+			}
+		}
+		args = append(args, a)
+	}
+	return args, named
+}
+
 // textOr returns a parsed argument if it is a text, a list or a map, and otherwise the text as it was
 // typed.
 func textOr(parsed any, typed string) any {

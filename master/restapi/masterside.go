@@ -22,27 +22,7 @@ func runnerCall(low *value.Map, exclude ...string) (fun string, arguments *value
 		rest.Delete(k)
 	}
 
-	args, named := []any{}, value.NewMap()
-	for _, a := range low.List("arg") {
-		switch a := a.(type) {
-		case string:
-			if k, v, ok := client.ParseKwarg(a); ok {
-				named.Set(k, client.Yamlify(v))
-				continue
-			}
-			args = append(args, client.Yamlify(a))
-		case *value.Map:
-			if a.Value("__kwarg__") == true {
-				named.Update(a)
-				named.Delete("__kwarg__")
-				continue
-			}
-			args = append(args, a)
-		default:
-			args = append(args, a)
-		}
-	}
-
+	args, named := client.SplitArgs(low.List("arg"), func(_, text string) any { return client.Yamlify(text) })
 	if m := low.Map("kwarg"); m != nil {
 		named.Update(m)
 	}

@@ -117,25 +117,16 @@ func argumentsOf(load *value.Map) (list []any, named *value.Map) {
 
 // readArguments reads the arguments of one function. bySchedule says that the schedule of a minion sent them.
 func readArguments(given []any, bySchedule bool) (list []any, named *value.Map) {
-	named = value.NewMap()
-	for i, a := range given {
-		switch a := a.(type) {
-		case *value.Map:
-			if a.Value("__kwarg__") == true || bySchedule && i == len(given)-1 {
-				named.Update(a)
-				continue
-			}
-		case string:
-			name, text, ok := client.ParseKwarg(a)
-			if ok {
-				named.Set(name, parsed(text))
-			} else {
-				list = append(list, parsed(a))
-			}
-			continue
+	var last *value.Map
+	if n := len(given); bySchedule && n > 0 {
+		var isMap bool
+		if last, isMap = given[n-1].(*value.Map); isMap {
+			given = given[:n-1]
 		}
-		list = append(list, a)
 	}
+
+	list, named = client.SplitArgs(given, parsed)
+	named.Update(last)
 	return list, named
 }
 
@@ -143,7 +134,7 @@ func readArguments(given []any, bySchedule bool) (list []any, named *value.Map) 
 const maxParsed = 4096
 
 // parsed returns the value that the minion reads from the text of an argument.
-func parsed(text string) any {
+func parsed(_, text string) any {
 	if len(text) > maxParsed {
 		return text
 	}

@@ -139,25 +139,12 @@ func (r jobRequest) functionsAndArgs() (fun, arg any, ok bool) {
 // arguments returns the parsed arguments of one function. A text is parsed as YAML. name=value is a
 // named argument (salt/utils/args.py parse_input).
 func (r jobRequest) arguments() []any {
-	out, named := []any{}, value.NewMap()
-	for _, a := range r.arg {
-		text, isText := a.(string)
-		kwargs, _ := a.(*value.Map)
-		name, v, isNamed := client.ParseKwarg(text)
-		switch {
-		case isNamed && r.noParse[name]:
-			named.Set(name, v)
-		case isNamed:
-			named.Set(name, client.Yamlify(v))
-		case isText:
-			out = append(out, client.Yamlify(text))
-		case kwargs.Bool("__kwarg__"):
-			named.Update(kwargs)
-			named.Delete("__kwarg__")
-		default:
-			out = append(out, a)
+	out, named := client.SplitArgs(r.arg, func(name, text string) any {
+		if r.noParse[name] {
+			return text
 		}
-	}
+		return client.Yamlify(text)
+	})
 
 	if named.Len() > 0 {
 		named.Set("__kwarg__", true)
