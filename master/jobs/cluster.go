@@ -246,10 +246,7 @@ func (c *Cluster) handOver(ctx context.Context, recs []*record, perr error) erro
 // saveRun stores the result of a function that ran on this master, a runner or a wheel function. The
 // caller has the result anyway, so saveRun does not wait for peers.
 func (c *Cluster) saveRun(ctx context.Context, r *record, facts jobFacts, ret Return) (bool, error) {
-	stored, _, isOther, err := c.commitReturn(ctx, r, facts, ret)
-	if err == nil && isOther {
-		err = ErrOtherReturn
-	}
+	stored, _, err := c.commitReturn(ctx, r, facts, ret)
 	if err != nil || stored == nil {
 		return false, err
 	}
@@ -279,8 +276,8 @@ func (c *Cluster) SaveCopy(ctx context.Context, peer string, ret Return) error {
 	if err != nil || facts.nocache {
 		return err
 	}
-	stored, kept, _, err := c.commitReturn(ctx, r, facts, ret)
-	if err != nil {
+	stored, kept, err := c.commitReturn(ctx, r, facts, ret)
+	if err != nil && !errors.Is(err, ErrOtherReturn) {
 		return err
 	}
 

@@ -85,7 +85,7 @@ func (h *held) dropSeen(r *record) (copied *record) {
 
 	// Loads are decoded without the lock, for which the starts of jobs wait.
 	isOther := r.kind == kindMinions && !bytes.Equal(copied.a, r.a) || r.kind == kindLoad && !isSameStart(copied.a, r.a)
-	if isOther && (r.kind != kindLoad || !isFromReturn(copied.a) || isFromReturn(r.a)) {
+	if isOther && (r.kind != kindLoad || !isFromReturn(copied.a)) {
 		return nil
 	}
 	if !h.remove(copied) || isOther {

@@ -226,10 +226,7 @@ func (c *Local) SaveReturn(ctx context.Context, ret Return) (bool, error) {
 		return false, err
 	}
 	r.own = true
-	stored, _, isOther, err := c.commitReturn(ctx, r, facts, ret)
-	if err == nil && isOther {
-		err = ErrOtherReturn
-	}
+	stored, _, err := c.commitReturn(ctx, r, facts, ret)
 	return stored != nil, err
 }
 
@@ -266,26 +263,30 @@ func (c *Local) newReturn(ret Return) (*record, jobFacts, error) {
 }
 
 // commitReturn writes the record r of a return to the journal, and also ret.Load if the job has no
-// load. It returns the records that it has stored. If the return was already stored, it returns none, but what
-// keptInstead returns.
+// load. It returns the records that it has stored. If a return of the minion was already stored, it returns none, but
+// that one, or nil if it cannot be read, and ErrOtherReturn if its content is another.
 func (c *Local) commitReturn(
 	ctx context.Context,
 	r *record,
 	facts jobFacts,
 	ret Return,
-) (stored []*record, kept *record, isOther bool, err error) {
+) (stored []*record, kept *record, err error) {
 	stored, written, err := c.submitReturn(ctx, r, facts, ret)
 	if err != nil {
-		return nil, nil, false, err
+		return nil, nil, err
 	}
 
+	isOther := false
 	if stored == nil {
 		kept, isOther = c.keptInstead(r, written)
 	}
 	if written != nil {
 		err = written.wait(ctx)
 	}
-	return stored, kept, isOther, err
+	if err == nil && isOther {
+		err = ErrOtherReturn
+	}
+	return stored, kept, err
 }
 
 // submitReturn works like commitReturn, but does not wait until the return is durable. It returns the record that the
