@@ -114,7 +114,7 @@ func (c *Client) HandOver(ctx context.Context, q BatchRequest, down func(id stri
 	r := q.Request
 	r.JID = ""
 	r.Kwargs = batch.JobFieldsOf(q.Kwargs)
-	for _, name := range []string{"token", "username", "password", "eauth", "delimiter"} {
+	for _, name := range batch.CallerFields() {
 		if v, given := q.Kwargs.Get(name); given {
 			r.Kwargs.Set(name, v)
 		}

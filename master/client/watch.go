@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"saltern/master/event"
+	"saltern/master/history/summary"
 	"saltern/master/value"
 )
 
@@ -46,15 +47,9 @@ func exitCode(v any) int64 {
 		return v
 	case int:
 		return int64(v)
-	case *value.Map:
+	case *value.Map, []any:
 		var worst int64
-		for _, e := range v.All() {
-			worst = max(worst, exitCode(e))
-		}
-		return worst
-	case []any: // of a minion with multifunc_ordered
-		var worst int64
-		for _, e := range v {
+		for _, e := range summary.Answers(v) {
 			worst = max(worst, exitCode(e))
 		}
 		return worst

@@ -176,7 +176,7 @@ func batchStop(c *call) (any, error) {
 
 // stopElsewhere stops a batch on another master, unless this master has run it.
 func (c *call) stopElsewhere(ctx context.Context, jid string) (stopped bool, err error) {
-	status, err := c.Batches.Status(c.ctx, jid)
+	status, err := c.Batches.Status(ctx, jid)
 	if status != nil || err != nil {
 		return false, err
 	}

@@ -2,6 +2,7 @@ package summary
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -95,19 +96,25 @@ func RetcodeOf(v any) int64 {
 		}
 	}
 
+	for _, e := range Answers(v) {
+		take(e)
+	}
+	return code
+}
+
+// Answers returns the value of each function in a field of a return: the values of a map by function or the elements of
+// a list, otherwise v itself, of the only function.
+func Answers(v any) (all []any) {
 	switch v := v.(type) {
 	case *value.Map:
 		for _, e := range v.All() {
-			take(e)
+			all = append(all, e)
 		}
+		return all
 	case []any:
-		for _, e := range v {
-			take(e)
-		}
-	default:
-		take(v)
+		return v
 	}
-	return code
+	return []any{v}
 }
 
 func oneCode(v any) int64 {
@@ -131,23 +138,8 @@ func Succeeded(packed []byte) bool {
 		return false
 	}
 
-	switch v := v.(type) {
-	case *value.Map:
-		for _, e := range v.All() {
-			if e != true {
-				return false
-			}
-		}
-		return v.Len() > 0
-	case []any:
-		for _, e := range v {
-			if e != true {
-				return false
-			}
-		}
-		return len(v) > 0
-	}
-	return v == true
+	all := Answers(v)
+	return len(all) > 0 && !slices.ContainsFunc(all, func(e any) bool { return e != true })
 }
 
 // codesLimits bound retcode and success of a job with as many functions as a job may have.

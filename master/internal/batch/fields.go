@@ -12,6 +12,12 @@ func JobFields() []string {
 	return []string{"ret_config", "ret_kwargs", "metadata", "module_executors", "executor_opts", "start_event"}
 }
 
+// CallerFields returns the names of the fields in the kwargs of a job that say who sends it and how its target is
+// read. Together with the [JobFields] they are what a batch obeys there.
+func CallerFields() []string {
+	return []string{"token", "username", "password", "eauth", "delimiter"}
+}
+
 // JobFieldsOf returns the [JobFields] in a map. m may be nil.
 func JobFieldsOf(m *value.Map) *value.Map {
 	fields := value.NewMap()

@@ -26,12 +26,18 @@ type foundDrift struct {
 	state  uint32
 }
 
+// laterRun is a run that has found a drift as well.
+type laterRun struct {
+	jid  string
+	time time.Time
+}
+
 // Drift returns the states by which minions had drifted, the latest first, at most limit of them.
 // more means that there are others, or that not all runs were read. A run that corrects nothing and a later
 // one find the same drift, which is in the list once, unless a run between them has found the state in order.
 func (f *Fleet) Drift(ctx context.Context, filter history.Filter, limit int) (list []Drifted, more bool, err error) {
 	filter.Results = []summary.Result{summary.Changed, summary.WouldChange, summary.Failed}
-	later := map[foundDrift]*history.Run{} // the earliest of the later runs that have found it
+	later := map[foundDrift]laterRun{} // the earliest of the later runs that have found it
 	asked := 0
 	var failed error
 	err = f.each(ctx, filter, func(run *history.Run) bool {
@@ -40,11 +46,9 @@ func (f *Fleet) Drift(ctx context.Context, filter history.Filter, limit int) (li
 				continue
 			}
 			found := foundDrift{run.Minion, hashState(&state)}
-			next := later[found]
-			if next == nil || next.JID != run.JID {
-				later[found] = shapeOf(run)
-			}
-			if run.Summary.Test && next != nil {
+			next, foundLater := later[found]
+			later[found] = laterRun{run.JID, run.Time}
+			if run.Summary.Test && foundLater {
 				asked++
 				inOrder := false
 				if asked <= maxAskedBetween {
@@ -87,15 +91,10 @@ func (f *Fleet) Drift(ctx context.Context, filter history.Filter, limit int) (li
 // are taken to find the same drift as the next run.
 const maxAskedBetween = 200
 
-// shapeOf returns what wasInOrder needs of a run.
-func shapeOf(run *history.Run) *history.Run {
-	return &history.Run{JID: run.JID, Time: run.Time}
-}
-
 // wasInOrder reports whether a run of the same states, between two that found a state of a minion changed, has found it in
 // order. The history does not know which states a run had: those of the same function, and as many, count as the same.
-func (f *Fleet) wasInOrder(ctx context.Context, first, second *history.Run, state uint32) (bool, error) {
-	between := history.Filter{Minion: first.Minion, From: first.Time, To: second.Time}
+func (f *Fleet) wasInOrder(ctx context.Context, first *history.Run, second laterRun, state uint32) (bool, error) {
+	between := history.Filter{Minion: first.Minion, From: first.Time, To: second.time}
 	page, err := f.recorder.cfg.Store.Query(ctx, between, 100, "")
 	if err != nil {
 		return false, fmt.Errorf("look for runs between two that found drift: %w", err)
@@ -103,7 +102,7 @@ func (f *Fleet) wasInOrder(ctx context.Context, first, second *history.Run, stat
 
 	return slices.ContainsFunc(page.Runs, func(run history.Run) bool {
 		s := &run.Summary
-		isOther := run.JID != first.JID && run.JID != second.JID
+		isOther := run.JID != first.JID && run.JID != second.jid
 		isAlike := run.Function == first.Function && s.States() == first.Summary.States()
 		isWhole := len(s.ChangedStates) == s.Changed+s.WouldChange && len(s.FailedStates) == s.Failed
 		is := func(one summary.State) bool { return hashState(&one) == state }

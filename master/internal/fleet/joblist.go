@@ -188,8 +188,7 @@ func (f *Fleet) jobMap(ctx context.Context, cache loads, j *foundJob, budget *in
 	m.Set("would_change", int64(out.WouldChange))
 	m.Set("error", int64(out.Error))
 	if addressed.minions > 0 {
-		absent := max(0, addressed.minions-addressed.pending-out.OK-out.Failed)
-		m.Set("absent", int64(absent))
+		m.Set("absent", int64(max(0, addressed.minions-addressed.pending-out.OK-out.Failed)))
 	}
 	return m, nil
 }

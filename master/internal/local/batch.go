@@ -97,8 +97,7 @@ func unfitForBatch(load *value.Map) string {
 	var unknown []string
 	for k := range load.Map("kwargs").All() {
 		name := value.Str(k)
-		known := []string{"token", "username", "password", "eauth", "delimiter"}
-		if !slices.Contains(known, name) && !slices.Contains(batch.JobFields(), name) {
+		if !slices.Contains(batch.CallerFields(), name) && !slices.Contains(batch.JobFields(), name) {
 			unknown = append(unknown, fmt.Sprintf("%.40s", name))
 		}
 	}

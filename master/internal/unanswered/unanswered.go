@@ -218,6 +218,14 @@ func (t *Tracker) answered(minion, jid string) (published bool) {
 // counts as connected because of an earlier answer.
 func (t *Tracker) look() {
 	silent := t.silentMinions()
+	if len(silent) == 0 { // as almost always: to know who is connected takes a walk over all subscriptions
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.doubtful = nil
+		t.deaf = nil
+		return
+	}
+
 	before, _ := t.presence.Connections()
 	for _, minion := range silent {
 		t.presence.ForgetAnswer(minion)

@@ -113,7 +113,7 @@ type keysPage struct {
 // matchingKeys returns the ids that a text selects: as a glob for the whole id if the text contains
 // one of its special characters, or else as a part of the id, whatever the case. "" selects all.
 func matchingKeys(ids []string, search string) []string {
-	isGlob := strings.ContainsAny(search, "*?[")
+	isGlob := pattern.HasMeta(search)
 	part := strings.ToLower(search)
 	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
 		if isGlob {

@@ -12,6 +12,7 @@ import (
 
 	"saltern/master/client"
 	"saltern/master/jobs"
+	"saltern/master/pattern"
 	"saltern/master/value"
 )
 
@@ -374,7 +375,7 @@ func (d *runPage) isForMany(c *Console, ctx context.Context, v *visit) (bool, er
 	}
 
 	if !d.isSeenBy(v) { // to count them would take a job on all of them
-		return d.Type != "glob" || strings.ContainsAny(d.Target, "*?["), nil
+		return d.Type != "glob" || pattern.HasMeta(d.Target), nil
 	}
 
 	d.Below = c.reachesBelow(d.target)
@@ -393,7 +394,7 @@ func (d *runPage) isForMany(c *Console, ctx context.Context, v *visit) (bool, er
 // reachesBelow reports whether a job may get to minions below syndics, which only their masters know: whether the
 // target is more than the names of minions.
 func (c *Console) reachesBelow(t target) bool {
-	named := t.Type == "list" || t.Type == "glob" && !strings.ContainsAny(t.Target, "*?[")
+	named := t.Type == "list" || t.Type == "glob" && !pattern.HasMeta(t.Target)
 	return c.cfg.LowerMasters && !named
 }
 
